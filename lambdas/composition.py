@@ -13,6 +13,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.parameters import AppConfigProvider, get_secret
 from pydantic import BaseModel, ValidationError
 
+from nodeheal.adapters import schedulers
 from nodeheal.adapters.aws.calls import client, is_temporary
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.notifier import Destinations
@@ -20,12 +21,13 @@ from nodeheal.adapters.aws.policy_reader import PolicyReader, last_good
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import metrics, names
 from nodeheal.contract.steps import AttemptLimit
-from nodeheal.contract.vocabulary import ChannelKind, Family, Verdict
+from nodeheal.contract.vocabulary import ChannelKind, Family, SchedulerKind, Verdict
 from nodeheal.domain.complaints import complaints_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.domain.review.measures import Measure, of_attempt, of_fault
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.ports.storage import AttemptLedger
 from nodeheal.services.notify.channel_kinds import read_channels
 
@@ -134,6 +136,13 @@ def ports() -> Ports:
         node_role_ids=node_role_ids(),
     )
     return replace(made, attempts=MeasuredAttempts(made.attempts), channels=channels())
+
+
+@cache
+def task_definitions(kind: SchedulerKind) -> TaskDefinitions:
+    """The task definitions of a scheduler. Jobs may be given no other task roles than those of the settings."""
+    task_roles = filter(None, os.environ.get(names.ENV_TASK_ROLES, "").split(","))
+    return schedulers.task_definitions(kind, client, tuple(task_roles))
 
 
 def channels() -> dict[str, ChannelKind]:

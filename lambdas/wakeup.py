@@ -15,7 +15,6 @@ from nodeheal.adapters.aws.translate.ssm_command import SsmInvocationDetail
 from nodeheal.adapters.schedulers import rank_changes
 from nodeheal.contract import names
 from nodeheal.contract.health_event import NodeBooted
-from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.operations import engine
 from nodeheal.operations.verbs import ANSWERS
 from nodeheal.ports import Ports
@@ -49,8 +48,6 @@ def _read(source: Any, kind: Any, detail: Event) -> Callable[[Ports], None]:
     """
     if source == names.AGENT_SOURCE and (kind == names.NODE_BOOTED or kind in ANSWERS):
         return _about_node(kind, detail)
-    if source == names.OPERATOR_SOURCE and kind == names.JOB_STOP_REQUESTED:
-        return partial(wakeup.on_stop_requested, JobStopRequested.model_validate(detail).job_id)
     return _from_aws(kind, detail) if str(source).startswith("aws.") else _ignored(kind)
 
 

@@ -31,7 +31,7 @@ from stacks.functions import (
 from stacks.job_output import RETENTION
 from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
-from stacks.permission import CLUSTER, READ_POLICY, Permission
+from stacks.permission import CLUSTER, PASS_EXECUTION_ROLE, READ_POLICY, REGISTER_DEFINITION, Permission
 from stacks.policy_store import VALIDATOR, PolicyStore
 from stacks.rules import BrokenWorkflow, connect_routes, keep_warm, page_on_broken_workflow, sweep_regularly
 from stacks.settings import REPOSITORY, Settings
@@ -78,7 +78,7 @@ class Control:
         for stem in DOCUMENTS:
             self._document(stem)
         self.agent_release = AgentRelease(self._stack, settings, state.node_role, self.functions["ingest"])
-        self.operators = OperatorPolicy(self._stack, self._places, self._settings.task_role_arns)
+        self.operators = OperatorPolicy(self._stack, self._places)
 
     def outputs(self) -> dict[str, str]:
         """Return the stack's outputs for tools, by name."""
@@ -141,7 +141,7 @@ class Control:
 
     def _role(self, spec: FunctionSpec) -> iam.Role:
         permissions = spec.every_permission
-        if spec.stem in ("launch_gang", "launch_job", "end_incident") and self._settings.task_role_arns:
+        if PASS_EXECUTION_ROLE in permissions and self._settings.task_role_arns:
             permissions = (*permissions, pass_task_roles(self._settings.task_role_arns))
         if spec.stem == "notify" and (chats := chats_of(self._settings)):
             permissions = (*permissions, publish_to_channels(chats))
@@ -160,11 +160,13 @@ class Control:
 
     def _environment(self, spec: FunctionSpec) -> dict[str, str]:
         """Return the functions' environment. It is the same for all, since a name grants nothing; only functions that
-        may read the policy get its ids.
+        may read the policy get its ids, and only the one that registers task definitions gets the task roles of jobs.
         """
         policy = {names.ENV_POLICY: self.policy.ids} if READ_POLICY in spec.permissions else {}
+        task_roles = {names.ENV_TASK_ROLES: ",".join(self._settings.task_role_arns)}
         return {
             **policy,
+            **(task_roles if REGISTER_DEFINITION in spec.permissions else {}),
             names.ENV_TABLE: self._state.table.table_name,
             names.ENV_BUS: self._state.bus.event_bus_name,
             names.ENV_TOPIC_ARN: self._state.topic.topic_arn,

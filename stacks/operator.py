@@ -10,16 +10,15 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from nodeheal.contract import names
-from stacks.functions import pass_task_roles
 from stacks.machine_permissions import INSTANCES
 from stacks.nag import accept_wildcards
 from stacks.permission import (
     ASK_CONTROLLER,
     CONTAINER_INSTANCES,
     FIND_NODE,
-    PASS_EXECUTION_ROLE,
     READ_HEARTBEATS,
     RESUME,
+    SEE_DEFINITION,
     SEE_INSTANCE_TAGS,
     SEE_MANAGED_NODES,
     SEE_NODE,
@@ -27,6 +26,7 @@ from stacks.permission import (
     UNDRAIN_NODE,
     Conditions,
     Permission,
+    only_keys,
     send_command,
 )
 
@@ -35,22 +35,11 @@ DOCTOR_POLICY_NAME = "nodeheal-doctor-{region}"
 JOBS_POLICY_NAME = "nodeheal-jobs-{region}"
 APPCONFIG = "arn:{partition}:appconfig:{region}:{account}"
 _APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}", f"{APPCONFIG}:application/{{policy_application}}/*")
-TASK_DEFINITION_FAMILIES = "arn:{partition}:ecs:{region}:{account}:task-definition"
 _HYBRID = (f"{SSM}:managed-instance/*",)
 ONLY_OUR_TAGS: Conditions = {
     "ForAllValues:StringEquals": {"aws:TagKeys": (names.MANAGED_TAG, names.RACK_TAG)},
     "Null": {"aws:TagKeys": "false"},  # DeleteTags without keys removes every tag of an instance
 }
-
-
-def _only_keys(*keys: str) -> Conditions:
-    """Return a condition for items below these partition keys, of the table or its index. A request without a key is
-    refused.
-    """
-    return {
-        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": keys},
-        "Null": {"dynamodb:LeadingKeys": "false"},  # an empty set of keys matches any condition
-    }
 
 
 READ = Permission(
@@ -59,9 +48,10 @@ READ = Permission(
     ("{table}", "{table}/index/" + names.INDEX),
 )
 WRITE = Permission(
-    "write what the operator decides",
+    "write what the operator decides: of nodes, incidents and pools, and the ends of what waits for that; no job",
     ("dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"),
     ("{table}",),
+    only_keys(names.node_pk("*"), names.incident_pk("*"), names.pool_pk("*"), names.POOLS_PK, names.operation_pk("*")),
 )
 ASK = Permission(
     "request a recovery by hand, in an operator's name and in nobody else's",
@@ -78,32 +68,20 @@ READ_JOBS = Permission(
     "read jobs, the nodes, incidents and queues of their pools; no approval, and no task token of one",
     ("dynamodb:GetItem", "dynamodb:Query"),
     ("{table}", "{table}/index/" + names.INDEX),
-    _only_keys(
+    only_keys(
         names.job_pk("*"), names.pool_pk("*"), names.POOLS_PK, names.line_pk(names.pool_line(names.NODES_LINE, "*"))
     ),
 )
-WRITE_JOBS = Permission(
-    "write jobs, and nothing else: no node, no pool, no answer",
-    ("dynamodb:PutItem",),
-    ("{table}",),
-    _only_keys(names.job_pk("*")),
-)
-STOP_JOB = Permission(
-    "wake the workflow of a job that is to stop; no other event, and so no request about a node",
-    ("events:PutEvents",),
-    ("{bus}",),
-    {
-        "StringEquals": {
-            "events:source": names.OPERATOR_SOURCE,
-            "events:detail-type": names.JOB_STOP_REQUESTED,
-        }
-    },
+REQUEST_JOB = Permission(
+    "have a job submitted, stopped or submitted again by the one function that checks the request and writes the job",
+    ("lambda:InvokeFunction",),
+    ("arn:{partition}:lambda:{region}:{account}:function:" + names.JOB_FUNCTION,),
 )
 COUNT_NODES = Permission(
     "count pools and their nodes; nothing else of the table",
     ("dynamodb:Query",),
     ("{table}", "{table}/index/" + names.INDEX),
-    _only_keys(names.POOLS_PK, names.UNENROLLED_PK, names.pool_pk("*")),
+    only_keys(names.POOLS_PK, names.UNENROLLED_PK, names.pool_pk("*")),
 )
 FIND_POLICY = Permission(
     "find the policy document by the outputs of the stack",
@@ -179,26 +157,6 @@ CONFIRM_EMAIL = Permission(
 SEE_OWNERS = Permission(
     "see whether the owner of a job has confirmed", ("sns:ListSubscriptionsByTopic",), ("{owners_topic}",)
 )
-RUN_JOB = Permission(
-    "start the workflow of a job that was submitted, which starts its tasks", ("states:StartExecution",), ("{run_job}",)
-)
-SEE_RECIPE = Permission(
-    "check the task definition of a job; the call takes no resource", ("ecs:DescribeTaskDefinition",), ("*",)
-)
-MAKE_RECIPE = (
-    # In any family: what counts is what a task may be given, and that is one role. AWS checked * before it had the
-    # resource.
-    Permission(
-        "register a task definition from a job file; nothing is started by it", ("ecs:RegisterTaskDefinition",), ("*",)
-    ),
-    Permission(
-        "tag a task definition with its job as it is registered, and at no other time",
-        ("ecs:TagResource",),
-        (f"{TASK_DEFINITION_FAMILIES}/{names.JOB_FAMILY_PREFIX}*",),
-        {"StringEquals": {"ecs:CreateAction": "RegisterTaskDefinition"}},
-    ),
-    PASS_EXECUTION_ROLE,
-)
 _JOB_LOG = "arn:{partition}:logs:{region}:{account}:log-group:" + names.JOB_LOG_GROUP
 READ_LOG = Permission("read what the ranks of jobs have written", ("logs:GetLogEvents",), (f"{_JOB_LOG}:*",))
 _FIND = (FIND_NODE, SEE_NODE)
@@ -245,15 +203,15 @@ NODE_COMMANDS: Commands = {
 }
 # Separate from the others: people who train need no more than these, and both together exceed one policy's size.
 JOB_COMMANDS: Commands = {
-    "jobs submit": (READ_JOBS, WRITE_JOBS, *_POLICY, SEE_RECIPE, *MAKE_RECIPE, RUN_JOB, SEE_OWNERS, READ_LOG),
+    "jobs submit": (READ_JOBS, REQUEST_JOB, *_POLICY, SEE_DEFINITION, SEE_OWNERS, READ_LOG),
     # A controller's jobs are listed for operators only: a user who may send the document may also drain with it.
     "jobs list": (READ_JOBS, READ_HEARTBEATS),
     "jobs top": (READ_JOBS, READ_HEARTBEATS),
-    "jobs show": (READ_JOBS, READ_HEARTBEATS, SEE_OWNERS, SEE_RECIPE, READ_LOG),
-    "jobs stop": (READ_JOBS, WRITE_JOBS, STOP_JOB),
-    "jobs restart": (READ_JOBS, WRITE_JOBS, RUN_JOB),
-    "jobs wait": (READ_JOBS, SEE_RECIPE, READ_LOG),
-    "jobs logs": (READ_JOBS, SEE_RECIPE, READ_LOG),
+    "jobs show": (READ_JOBS, READ_HEARTBEATS, SEE_OWNERS, SEE_DEFINITION, READ_LOG),
+    "jobs stop": (READ_JOBS, REQUEST_JOB),
+    "jobs restart": (READ_JOBS, REQUEST_JOB),
+    "jobs wait": (READ_JOBS, SEE_DEFINITION, READ_LOG),
+    "jobs logs": (READ_JOBS, SEE_DEFINITION, READ_LOG),
 }
 # Separate from the others as well: a person who deploys needs it, and may not touch nodes; and it only reads.
 DOCTOR_COMMANDS: Commands = {
@@ -329,18 +287,14 @@ def every_permission(commands: Commands = COMMANDS) -> tuple[Permission, ...]:
 
 
 class OperatorPolicy(Construct):
-    """The managed policies. They are attached to nobody: the account's owner decides who operates, and who trains.
+    """The managed policies. They are attached to nobody: the account's owner decides who operates, and who trains."""
 
-    `task_role_arns`: what jobs may be given, as the settings name them, one by one.
-    """
-
-    def __init__(self, scope: Construct, places: Mapping[str, str], task_role_arns: tuple[str, ...]) -> None:
+    def __init__(self, scope: Construct, places: Mapping[str, str]) -> None:
         super().__init__(scope, "Operator")
-        roles = (pass_task_roles(task_role_arns),) if task_role_arns else ()
         self._policies = {
             "Policy": self._make("Policy", POLICY_NAME, every_permission(NODE_COMMANDS), places),
             "DoctorPolicy": self._make("DoctorPolicy", DOCTOR_POLICY_NAME, every_permission(DOCTOR_COMMANDS), places),
-            "JobsPolicy": self._make("JobsPolicy", JOBS_POLICY_NAME, (*every_permission(JOB_COMMANDS), *roles), places),
+            "JobsPolicy": self._make("JobsPolicy", JOBS_POLICY_NAME, every_permission(JOB_COMMANDS), places),
         }
 
     def outputs(self) -> dict[str, str]:

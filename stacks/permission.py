@@ -54,6 +54,16 @@ class Permission:
         )
 
 
+def only_keys(*keys: str) -> Conditions:
+    """Return a condition for items below these partition keys, of the table or its index. A request without a key is
+    refused.
+    """
+    return {
+        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": keys},
+        "Null": {"dynamodb:LeadingKeys": "false"},  # an empty set of keys matches any condition
+    }
+
+
 def _in_place(value: str | tuple[str, ...], places: Mapping[str, str]) -> str | list[str]:
     return value.format_map(places) if isinstance(value, str) else [one.format_map(places) for one in value]
 
@@ -99,7 +109,9 @@ RESUME = Permission(
     ("*",),
 )
 START_RECOVERY = Permission("start the recovery of a new incident", ("states:StartExecution",), ("{recover_node}",))
-START_JOB = Permission("start the workflow of a job whose start was lost", ("states:StartExecution",), ("{run_job}",))
+START_JOB = Permission(
+    "start the workflow of a job, which starts its tasks", ("states:StartExecution",), ("{run_job}",)
+)
 FIND_NODE = Permission("find a node in the cluster", ("ecs:ListContainerInstances",), (CLUSTER,))
 SEE_NODE = Permission(
     "see whether a node drains or is connected",
@@ -148,6 +160,21 @@ PASS_EXECUTION_ROLE = Permission(
     ("iam:PassRole",),
     ("arn:{partition}:iam::{account}:role/" + names.JOB_EXECUTION_ROLE,),
     {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}},
+)
+_JOB_DEFINITIONS = (f"{ECS}:task-definition/{names.JOB_FAMILY_PREFIX}*",)
+REGISTER_DEFINITION = Permission(
+    "register a task definition from a job file, in nodeheal's own families; nothing is started by it",
+    ("ecs:RegisterTaskDefinition",),
+    _JOB_DEFINITIONS,
+)
+TAG_DEFINITION = Permission(
+    "tag a task definition with its job as it is registered, and at no other time",
+    ("ecs:TagResource",),
+    _JOB_DEFINITIONS,
+    {"StringEquals": {"ecs:CreateAction": "RegisterTaskDefinition"}},
+)
+SEE_DEFINITION = Permission(
+    "check the task definition of a job; the call takes no resource", ("ecs:DescribeTaskDefinition",), ("*",)
 )
 START_TASK = (
     Permission(

@@ -40,13 +40,6 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
             ),
         ),
         Route(
-            "JobStopRequested",
-            "An operator has requested a job's stop: its workflow waits for its gang",
-            "wakeup",
-            True,
-            events.EventPattern(source=[names.OPERATOR_SOURCE], detail_type=[names.JOB_STOP_REQUESTED]),
-        ),
-        Route(
             "TaskChanged",
             "A task that nodeheal started runs or has stopped",
             "wakeup",

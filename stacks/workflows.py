@@ -11,8 +11,9 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from nodeheal.contract import names
 from stacks.nag import accept
-from stacks.permission import Permission
+from stacks.permission import Permission, only_keys
 from stacks.settings import REPOSITORY
 
 DEFINITIONS = REPOSITORY / "state_machines"
@@ -51,13 +52,21 @@ class Workflow:
 
 
 PARENT_PERMISSIONS = (
-    Permission("record the incident as begun, without a function", ("dynamodb:UpdateItem",), ("{table}",)),
+    Permission(
+        "record the incident as begun, without a function",
+        ("dynamodb:UpdateItem",),
+        ("{table}",),
+        only_keys(names.incident_pk("*")),
+    ),
     Permission("page even where no function works", ("sns:Publish",), ("{topic}",)),
 )
 
 JOB_PERMISSIONS = (
     Permission(
-        "hand a job whose workflow failed to a human, without a function", ("dynamodb:UpdateItem",), ("{table}",)
+        "hand a job whose workflow failed to a human, without a function",
+        ("dynamodb:UpdateItem",),
+        ("{table}",),
+        only_keys(names.job_pk("*")),
     ),
     Permission("page even where no function works", ("sns:Publish",), ("{topic}",)),
 )

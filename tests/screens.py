@@ -200,7 +200,6 @@ def _cluster(patches: ExitStack, policy: RecoveryPolicy = POOL) -> JobCluster:
     console = f"https://{REGION}.console.aws.amazon.com/states/home"
     for name, stands_in in {
         "ports": lambda table: it.ports,
-        "job_ports": lambda table: it.ports,
         "policy": lambda: it.policy,
         "policy_copy": lambda table: it.policy,
         "task_definitions": lambda kind: definitions,

@@ -43,15 +43,15 @@ def scheduler_marks(make: Make) -> "dict[SchedulerKind, SchedulerMarks]":
     return {SchedulerKind.ECS: EcsMarks(make)}
 
 
-def task_definitions(kind: SchedulerKind, make: Make) -> TaskDefinitions:
+def task_definitions(kind: SchedulerKind, make: Make, task_roles: Sequence[str] = ()) -> TaskDefinitions:
     """Return the task definitions of a scheduler, in the caller's account and Region. Raises ValueError: it has
-    none.
+    none. `task_roles`: those that a registered one may name.
     """
     match kind:
         case SchedulerKind.ECS:
             sts = make("sts")
             role = execution_role_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name)
-            return EcsTaskDefinitions(make("ecs"), role)
+            return EcsTaskDefinitions(make("ecs"), role, task_roles)
         case SchedulerKind.SLURM:
             raise ValueError(SUBMIT)
     assert_never(kind)

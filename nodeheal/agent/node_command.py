@@ -19,7 +19,7 @@ EXIT_DONE = 0
 EXIT_REFUSED = 3
 EXIT_TERMINATED = 128 + signal.SIGTERM
 LATEST = 999_999_999_999  # seconds: the twelve digits that the SSM documents accept
-REQUEST_ID = re.compile(r"[0-9A-Za-z._:/#@=+-]{1,128}")  # as in the SSM documents; a test compares them
+REQUEST_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._:/#@=+-]{0,127}")  # as in the SSM documents; a test compares them
 
 logger = logging.getLogger(__name__)
 

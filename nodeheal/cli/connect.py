@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nodeheal.adapters.aws.policy_documents import PolicyDocuments
     from nodeheal.adapters.slurm.controller import SlurmController
     from nodeheal.contract.health_event import HealthEvent
+    from nodeheal.contract.job_acts import JobAct, JobRecorded
     from nodeheal.contract.vocabulary import ChannelKind, SchedulerKind
     from nodeheal.domain.policy.policy import RecoveryPolicy
     from nodeheal.ports import Ports
@@ -107,17 +108,15 @@ def if_allowed(read: Callable[[], str]) -> str:
         return ""
 
 
-def job_ports(table: str) -> "Ports":
-    """The same, where jobs can be started: their workflow is that of the caller's account and Region."""
-    from nodeheal.adapters.aws.console import workflow_arn
-    from nodeheal.adapters.aws.notifier import Destinations
-    from nodeheal.adapters.aws.ports import aws_ports
+def request_job(act: "JobAct") -> "JobRecorded":
+    """Have the control plane do it. Raises ValueError with its words where it refuses, or could not answer."""
+    from nodeheal.adapters.aws.job_requests import ask_request_job
+    from nodeheal.contract.job_acts import JobRefused
 
-    _check_account()
-    _TABLE.set(table)
-    sts = client("sts")
-    arn = workflow_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name, names.JOB_WORKFLOW)
-    return aws_ports(table, "", Destinations(names.BUS, "", ""), run_job_arn=arn)
+    answer = ask_request_job(client_once("lambda"), act)
+    if isinstance(answer, JobRefused):
+        raise ValueError(answer.text)
+    return answer
 
 
 def _check_account() -> None:
@@ -318,18 +317,12 @@ def within(seconds: float, look: Callable[[], str | None], sleep: Callable[[floa
 
 def put_request(event: "HealthEvent", bus: str = names.BUS) -> None:
     """Put what an operator asks for on the bus, in an operator's name. Raises ValueError where the bus refuses it."""
-    _put(names.NODE_HEALTH_REPORTED, event.model_dump_json(), bus)
-
-
-def put_stop(job_id: str, bus: str = names.BUS) -> None:
-    """Wake the job's workflow: its record says that it is to stop. Raises ValueError where the bus refuses it."""
-    from nodeheal.contract.job_steps import JobStopRequested
-
-    _put(names.JOB_STOP_REQUESTED, JobStopRequested(job_id=job_id).model_dump_json(), bus)
-
-
-def _put(detail_type: str, detail: str, bus: str) -> None:
-    entry = {"Source": names.OPERATOR_SOURCE, "DetailType": detail_type, "Detail": detail, "EventBusName": bus}
+    entry = {
+        "Source": names.OPERATOR_SOURCE,
+        "DetailType": names.NODE_HEALTH_REPORTED,
+        "Detail": event.model_dump_json(),
+        "EventBusName": bus,
+    }
     answer = client("events").put_events(Entries=[entry])
     if answer["FailedEntryCount"]:
         raise ValueError(f"the bus {bus} refused the request: {answer['Entries'][0].get('ErrorMessage')}")

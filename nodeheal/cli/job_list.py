@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypedDict
 
 from nodeheal.cli.say import age, iso, say
 from nodeheal.cli.slurm import Reports, time_of
@@ -14,31 +13,8 @@ from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.training_progress import TrainingProgress
 from nodeheal.parsers.slurm import SlurmJob
 from nodeheal.services.jobs.job_line import Standing
-from nodeheal.services.jobs.prepare_job import Plan
 
 INCOMPLETE = 6  # exit code: what Slurm has is not known
-
-
-class Where(TypedDict):
-    """Where a job would run now; no nodes, and why, where it would wait."""
-
-    pool: str
-    cluster: str
-    nodes: list[str]
-    racks: list[str]
-    why: str
-
-
-def placement_of(plan: Plan) -> Where:
-    """The placement that the plan would get now."""
-    nodes = plan.placement.nodes
-    return {
-        "pool": plan.job.pool,
-        "cluster": plan.job.cluster,
-        "nodes": [node.node_id for node in nodes],
-        "racks": sorted({node.rack for node in nodes if node.rack}),
-        "why": plan.placement.why,
-    }
 
 
 def row_of(job: Job, progress: TrainingProgress | None = None) -> dict[str, object]:

@@ -6,36 +6,32 @@ from dataclasses import dataclass
 
 from nodeheal.cli import connect
 from nodeheal.cli.connect import clearly
-from nodeheal.cli.job_list import placement_of, row_of, standing_json
+from nodeheal.cli.job_list import row_of, standing_json
 from nodeheal.cli.say import say, say_json
+from nodeheal.contract.job_acts import JobRecorded
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.services.jobs.job_line import Standing, line_in_words
-from nodeheal.services.jobs.prepare_job import Plan, differences
+from nodeheal.services.jobs.prepare_job import Plan, placement_of
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job as it was asked for, and as it is on record. `ahead`: who gets nodes before it."""
+    """A job as it was asked for, what the control plane answered, and its record. `ahead`: who gets nodes before it."""
 
     spec: JobSpec
-    plan: Plan
+    answer: JobRecorded
     job: Job
     ahead: tuple[Standing, ...]
-
-    @property
-    def is_new(self) -> bool:
-        """Whether this submission has put it on record."""
-        return self.job is self.plan.job or self.job.submitted_at == self.plan.job.submitted_at
 
 
 def say_submitted(it: Submitted) -> None:
     """For people."""
-    warn(it.plan.doubts)
-    if it.is_new:
-        where = placement_of(it.plan)
-        now = ", ".join(where["nodes"]) if where["nodes"] else f"it waits: {where['why']}"
+    warn(it.answer.warnings)
+    where = it.answer.placement
+    if it.answer.is_new and where is not None:
+        now = ", ".join(where.nodes) if where.nodes else f"it waits: {where.why}"
         say(f"{it.job.job_id} is submitted; nodes as they are now: {now}")
     else:
         _say_known(it)
@@ -51,7 +47,7 @@ def say_submitted(it: Submitted) -> None:
 def say_planned(spec: JobSpec, plan: Plan, ahead: Sequence[Standing]) -> None:
     """What would be started, and where; nothing is recorded."""
     where, job = placement_of(plan), plan.job
-    racks = f", racks {', '.join(where['racks'])}" if where["racks"] else ""
+    racks = f", racks {', '.join(where.racks)}" if where.racks else ""
     each = f" with {counted(job.accelerators, 'accelerator')} each" if job.accelerators else ""
     say(f"{job.job_id}: {counted(job.nodes, 'node')}{each} of pool {job.pool} (cluster {job.cluster}{racks})")
     say(f"  runs         {spec.image or job.task_definition}{f': {shlex.join(spec.command)}' if spec.command else ''}")
@@ -59,7 +55,7 @@ def say_planned(spec: JobSpec, plan: Plan, ahead: Sequence[Standing]) -> None:
     say(f"  checkpoints  {kept}")
     checks = f"dcgmi diag -r {job.preflight.level}, before it starts" if job.preflight.level else "nothing"
     say(f"  checked by   {checks}")
-    say(f"  nodes now    {', '.join(where['nodes']) or where['why']}")
+    say(f"  nodes now    {', '.join(where.nodes) or where.why}")
     if ahead:
         say(f"  in line      {line_in_words(ahead)}")
     warn(plan.doubts)
@@ -71,12 +67,12 @@ def say_submitted_json(it: Submitted) -> None:
     say_json(
         {
             **row_of(it.job),
-            "is_new": it.is_new,
-            "differs_in": [] if it.is_new else differences(it.plan.job, it.job),
-            "placement": placement_of(it.plan),
+            "is_new": it.answer.is_new,
+            "differs_in": list(it.answer.differs_in),
+            "placement": it.answer.placement.model_dump(mode="json") if it.answer.placement else None,
             "in_line_before": standing_json(it.ahead),
             "owner_confirmed": _is_confirmed(it.job),
-            "warnings": list(it.plan.doubts),
+            "warnings": list(it.answer.warnings),
         }
     )
 
@@ -90,9 +86,9 @@ def warn(doubts: "tuple[str, ...] | list[str]") -> None:
 def _say_known(it: Submitted) -> None:
     job = it.job
     say(f"{job.job_id} was submitted before and is {job.state}: {job.summary or 'nothing is known of it yet'}")
-    if changed := differences(it.plan.job, job):
+    if it.answer.differs_in:
         runs = "it has run" if job.is_over else "it runs"
-        say(f"warning: the file differs from it in {', '.join(changed)}; {runs} as it was submitted")
+        say(f"warning: the file differs from it in {', '.join(it.answer.differs_in)}; {runs} as it was submitted")
     if it.spec.image is not None and not job.made_of:
         say("its image, command, environment and mounts are not compared: an older version did not store them")
 

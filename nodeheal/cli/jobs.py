@@ -1,7 +1,7 @@
 """`nodeheal jobs`: a training job from its file to its end."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,9 +15,7 @@ from nodeheal.contract import names
 
 if TYPE_CHECKING:
     from nodeheal.contract.job_spec import JobSpec
-    from nodeheal.ports.scheduler import TaskDefinitions
-    from nodeheal.services.jobs.job_line import Standing
-    from nodeheal.services.jobs.prepare_job import Plan
+    from nodeheal.ports import Ports
 
 app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kept running.")
 
@@ -95,24 +93,20 @@ def submit(
         refuse("--json: not with --wait, whose lines are for people; ask `nodeheal jobs show NAME --json` afterwards")
     from nodeheal.cli.job_file import read_job_file
     from nodeheal.cli.job_submitted import Submitted, say_submitted, say_submitted_json
+    from nodeheal.contract.job_acts import SubmitJob
     from nodeheal.services.jobs.job_line import stands_before
-    from nodeheal.services.jobs.prepare_job import prepare_job, scheduler_of_pool, submit_plan
-    from nodeheal.services.jobs.submit_job import refuse_known
+    from nodeheal.services.operators.look_at_job import find_job
 
     spec = read_job_file(Path(file))
     with clearly():
-        world = connect.job_ports(table)
+        world = connect.ports(table)
         connect.known_pool(spec.pool, world)
-        definitions = connect.task_definitions(scheduler_of_pool(spec.pool, world))
-        plan = prepare_job(spec, world, connect.policy(), definitions)
         if dry_run:
-            known = world.jobs.get(spec.name)
-            if known is not None and not idempotent:
-                refuse_known(known)
-            _say_plan(spec, plan, definitions, stands_before(plan.job, world), as_json=as_json)
+            _say_plan(spec, world, is_idempotent=idempotent, as_json=as_json)
             return
-        job = submit_plan(spec, plan, world, definitions, is_idempotent=idempotent)
-        found = Submitted(spec, plan, job, tuple(stands_before(job, world)))
+        answer = connect.request_job(SubmitJob(spec=spec, is_idempotent=idempotent))
+        job = find_job(answer.name, world)
+        found = Submitted(spec, answer, job, tuple(stands_before(job, world)))
     (say_submitted_json if as_json else say_submitted)(found)
     if wait:
         from nodeheal.cli.job_wait import follow
@@ -120,20 +114,29 @@ def submit(
         follow(job.job_id, world, None)
 
 
-def _say_plan(
-    spec: "JobSpec", plan: "Plan", definitions: "TaskDefinitions", ahead: "Sequence[Standing]", *, as_json: bool
-) -> None:
-    """What a submission would do."""
+def _say_plan(spec: "JobSpec", world: "Ports", *, is_idempotent: bool, as_json: bool) -> None:
+    """What a submission would do, by the caller's own reads."""
+    from nodeheal.services.jobs.job_line import stands_before
+    from nodeheal.services.jobs.prepare_job import placement_of, prepare_job, scheduler_of_pool
+    from nodeheal.services.jobs.submit_job import refuse_known
+
+    definitions = connect.task_definitions(scheduler_of_pool(spec.pool, world))
+    plan = prepare_job(spec, world, connect.policy(), definitions)
+    known = world.jobs.get(spec.name)
+    if known is not None and not is_idempotent:
+        refuse_known(known)
+    ahead = stands_before(plan.job, world)
     if not as_json:
         from nodeheal.cli.job_submitted import say_planned
 
         say_planned(spec, plan, ahead)
         return
-    from nodeheal.cli.job_list import placement_of, standing_json
+    from nodeheal.cli.job_list import standing_json
 
     shown = definitions.shown(spec) if spec.image else plan.job.task_definition
-    told = {"task_definition": shown, "placement": placement_of(plan), "in_line_before": standing_json(ahead)}
-    say_json({**told, "warnings": list(plan.doubts)})
+    placement = placement_of(plan).model_dump(mode="json")
+    waits = {"placement": placement, "in_line_before": standing_json(ahead)}
+    say_json({"task_definition": shown, **waits, "warnings": list(plan.doubts)})
 
 
 def _is_typed(context: typer.Context, option: str) -> bool:
@@ -233,18 +236,18 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
     A job that has failed does not run. Stopping it says that it stays so: `nodeheal status` no longer shows it.
     """
     from nodeheal.cli.slurm import our_job
+    from nodeheal.contract.job_acts import StopJob
     from nodeheal.contract.vocabulary import JobState
-    from nodeheal.services.operators.ask_to_stop import ask_to_stop
 
     reason = connect.on_record(why)
     with clearly():
         world = connect.ports(table)
-        job = ask_to_stop(our_job(name, world).job_id, reason, world)
+        job = our_job(name, world)
+        connect.request_job(StopJob(name=job.job_id, why=reason))
         if job.is_over:
             given_up = "; given up: `nodeheal status` no longer shows it" if job.state is JobState.FAILED else ""
             say(f"{name} is {job.state} already: {job.summary}{given_up}")
             return
-        connect.put_stop(name)
     say(f"{name} is being stopped; `nodeheal jobs wait {name}` returns when nothing of it runs")
 
 
@@ -252,12 +255,12 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
 def restart(name: JobName, table: Table = names.TABLE) -> None:
     """Submit a job that is over again. It goes on from its newest complete checkpoint, if one is found."""
     from nodeheal.cli.slurm import our_job
-    from nodeheal.services.jobs.submit_job import restart_job
+    from nodeheal.contract.job_acts import RestartJob
 
     with clearly():
-        world = connect.job_ports(table)
-        job = restart_job(our_job(name, world).job_id, world)
-    say(f"{name} is submitted again (submission {job.submission})")
+        job = our_job(name, connect.ports(table))
+        answer = connect.request_job(RestartJob(name=job.job_id))
+    say(f"{name} is submitted again (submission {answer.submission})")
 
 
 @app.command()

@@ -81,9 +81,3 @@ class JobRequest(Frozen):
     def reason(self) -> str:
         """Return the reason for the step."""
         return self.last.reason if self.last else ""
-
-
-class JobStopRequested(Frozen):
-    """An operator has requested a job's stop. The job's record has the request; this event only wakes its workflow."""
-
-    job_id: str = Field(min_length=1)

@@ -31,7 +31,6 @@ APPROVAL_REQUESTED = "Approval Requested"
 JOB_NEWS = "Job News"  # to the owner of a job
 INCIDENT_DIGEST = "Incident Digest"  # one message that summarises those of some hours
 CHANNEL_MESSAGE = "Channel Message"  # what EventBridge posts to the webhook of the channel in its detail
-JOB_STOP_REQUESTED = "Job Stop Requested"  # an operator has requested a job's stop; its record has the request already
 
 # The prefix of `source` of an event that does not come from the node's agent.
 OUTSIDE_SOURCES = ("aws.", "nodeheal.")
@@ -67,6 +66,8 @@ INSTALL_DOCUMENT = "nodeheal-install-agent"  # an administrator sends it; no fun
 RECOVERY_WORKFLOW = "nodeheal-recover-node"
 # The workflow of a training job; its executions are named after its submissions.
 JOB_WORKFLOW = "nodeheal-run-job"
+# The function that people who train call: it checks what they ask of a job, and writes it.
+JOB_FUNCTION = "nodeheal-request-job"
 
 # Training jobs that nodeheal creates task definitions for
 # ---------------------------------------------------------------
@@ -123,6 +124,7 @@ ENV_RUNBOOKS = "NODEHEAL_RUNBOOKS"  # the base URL of docs/runbooks, for the ema
 # Of the roles whose session names AWS sets to machine ids; separated by ",".
 ENV_NODE_ROLE_IDS = "NODEHEAL_NODE_ROLE_IDS"
 ENV_CHANNELS = "NODEHEAL_CHANNELS"  # of the deployed channels, as NAME=KIND; separated by ","
+ENV_TASK_ROLES = "NODEHEAL_TASK_ROLES"  # ARNs of the task roles that jobs may be given; separated by ","
 ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, separated by "/"
 
 # The input of a scheduled ping that keeps a function warm; the handler returns at once.
@@ -263,7 +265,7 @@ def lease_pk(directory: str) -> str:
 
 
 def hang_pk(run: str) -> str:
-    """Partition of a run's hang. It is not the job's own, which people who submit jobs may write."""
+    """Partition of a run's hang."""
     return f"hang#{run}"
 
 

@@ -355,6 +355,16 @@ class Next(_Word):
     END = "END"
 
 
+class JobRefusal(_Word):
+    """Why the control plane did not do what a person asked of a job."""
+
+    INVALID = "INVALID"  # the request cannot be read
+    NOT_FOUND = "NOT_FOUND"  # it names a job or a task definition that does not exist
+    CONFLICT = "CONFLICT"  # the job's name or its state does not permit it
+    UNFIT = "UNFIT"  # the job can never run as its file describes it
+    NOT_NOW = "NOT_NOW"  # a service is busy, or others write the job; nothing was done, try again
+
+
 class Trouble(_Word):
     """Why a human must handle a job: it determines who."""
 

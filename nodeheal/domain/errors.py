@@ -13,6 +13,10 @@ class NotFound(NodehealError):
     """Something that must exist does not. Says what and where it was looked for."""
 
 
+class Conflict(NodehealError):
+    """What is on record does not permit it. Says what stands there, and what to do instead."""
+
+
 class Superseded(NodehealError):
     """The caller works for a submission or step that a newer one has replaced. There is nothing to do."""
 

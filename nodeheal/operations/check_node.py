@@ -45,13 +45,14 @@ def ask_all(request: JobRequest, job: Job, world: World) -> None:
 
 def due_nodes(request: JobRequest, job: Job, ports: Ports) -> list[Node]:
     """Returns the nodes to check in this round: after a failure all, else those that have not passed recently."""
-    nodes = [node_of(name, ports) for name in request.nodes]
+    nodes = [node for name in request.nodes if (node := node_of(name, ports)).is_of_job(job.job_id)]
     return nodes if request.is_failure else job_checks_due(job, nodes, ports.clock())
 
 
 def answers_of(request: JobRequest, ports: Ports) -> Sequence[CheckAnswer]:
-    """What has been answered in this round."""
-    return [a for a in ports.job_notes.answers(request.job_id) if a.request_id == request_id_of(request)]
+    """What the nodes of this round have answered."""
+    given = [a for a in ports.job_notes.answers(request.job_id) if a.request_id == request_id_of(request)]
+    return [a for a in given if a.node_id in request.nodes]
 
 
 def plan(question: Operation, node: Node, job: Job, world: World) -> Operation:

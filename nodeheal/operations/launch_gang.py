@@ -22,10 +22,10 @@ from nodeheal.operations.gang import GangFacts, has_started, note, owner_of, rea
 from nodeheal.operations.handler import Handler, World, step_result
 from nodeheal.operations.record import plan_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, free_nodes, job_of_others, release_claims
+from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, free_nodes, release_claims
 from nodeheal.services.jobs.job_replacement_node import release_replacement_nodes
 from nodeheal.services.jobs.runs import current_run, is_newer_than_fault, left_of
-from nodeheal.services.jobs.start_gang import abandon, record_run, start_ranks
+from nodeheal.services.jobs.start_gang import abandon, job_of_others, record_run, start_ranks
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry

@@ -1,8 +1,7 @@
 """What the services need of a scheduler, whichever one a node has. Each adapter (`adapters/ecs`) implements all of it.
 
-The services ask `Scheduler`. Operators also read and register task definitions and read logs, with permissions that no
-function has. An adapter hands on its scheduler's events as `TaskChange` and as drafts of health events
-(`ports.signals`).
+The services ask `Scheduler`. `request_job` also registers task definitions, and people read them and logs. An adapter
+hands on its scheduler's events as `TaskChange` and as drafts of health events (`ports.signals`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -167,13 +166,17 @@ class Scheduler(NodePlacements, RankRunner, UnmanagedWork, Protocol):
 
 
 class TaskDefinitions(Protocol):
-    """Knows the definitions that tasks are started from. Only operators use it."""
+    """Knows the definitions that tasks are started from."""
 
     def find(self, name: str) -> TaskDefinition:
-        """The definition, with its revision. Raises NotFound."""
+        """The definition, with its revision. Raises NotFound, and ValueError for one with the execution role in it."""
 
     def register(self, spec: JobSpec) -> TaskDefinition:
-        """A new revision for a job that names an image. Repeating it is harmless: nothing is started by that."""
+        """A new revision for a job that names an image. Repeating it is harmless: nothing is started by that.
+
+        Raises ValueError for a task role that this deployment does not give to jobs, and for what the scheduler
+        refuses.
+        """
 
     def shown(self, spec: JobSpec) -> dict[str, object]:
         """What would be registered, as the scheduler takes it."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from nodeheal.contract.health_event import CheckpointFound, Sight
 from nodeheal.contract.job_spec import Checkpoints, Preflight
 from nodeheal.contract.vocabulary import CheckpointFormat, JobState
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.errors import Conflict, NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
@@ -92,7 +92,7 @@ class Training(Ranks):
         try:
             restart_job(job_id, self._ports)
             self._trace.tell("restarts", job_id)
-        except (ValueError, NotAccepted):
+        except (Conflict, NotAccepted):
             return
 
     def down_for_good(self) -> Iterator[str]:

@@ -33,6 +33,7 @@ _CLASSES = {
     "scheduler": ("ecs.scheduler", "EcsScheduler"),  # and, of a node, Slurm's
     "job_scheduler": ("ecs.scheduler", "EcsScheduler"),  # Slurm runs no job of ours
     "sign_upload": ("evidence", "S3UploadSigner"),
+    "task_definitions": ("ecs.task_definitions", "EcsTaskDefinitions"),
     "operations": ("stores", "DynamoOperationStore"),
     "fleet_index": ("fleet_index", "DynamoFleetIndex"),
     "liveness_probes": ("liveness_probes", "AwsLivenessProbes"),
@@ -43,6 +44,7 @@ _SERVICES = {
     "ec2_remediators": ("ec2", "eks"),
     "ecs.container_instances": ("ecs",),
     "ecs.scheduler": ("ecs",),
+    "ecs.task_definitions": ("ecs",),
     "slurm.scheduler": (),
     "slurm.controller": ("ec2", "ssm"),
     "enrolment_tags": ("ec2", "ssm"),
@@ -75,6 +77,10 @@ Need = tuple[str, str]
 # What AWS asks for beside the action that is called.
 _IMPLIED: dict[str, tuple[Need, ...]] = {
     "ecs:StartTask": (("ecs:TagResource", ":task/"), ("iam:PassRole", names.JOB_EXECUTION_ROLE)),
+    "ecs:RegisterTaskDefinition": (
+        ("ecs:TagResource", ":task-definition/"),
+        ("iam:PassRole", names.JOB_EXECUTION_ROLE),
+    ),
     "ec2:RunInstances": (
         ("ec2:RunInstances", ":launch-template/"),
         ("ec2:RunInstances", ":instance/"),
@@ -112,11 +118,32 @@ def needs_of(call: str) -> frozenset[Need]:
         found = {("ssm:SendCommand", f":document/{names.document(method)}"), *_IMPLIED["ssm:SendCommand"]}
     if port in _CLASSES:
         module, of = _CLASSES[port]
-        entry = "read" if port == "policy_reader" else method or (port if _function(module, of, port) else "__call__")
+        entry = _entry(port, method)
         for action in _actions(module, of, entry):
             found |= {(action, on) for on in _targets(call, action, module, of, entry)}
             found |= set(_IMPLIED.get(action, ()))
     return frozenset(found)
+
+
+def actions_of(call: str) -> frozenset[str]:
+    """The IAM actions of everything that a call on a port asks AWS for."""
+    return frozenset(action for action, _ in needs_of(call))
+
+
+def words_of(call: str) -> frozenset[str]:
+    """The names of nodeheal.contract.names that the adapter of a call on a port mentions."""
+    port, _, method = call.partition(".")
+    if port not in _CLASSES:
+        return frozenset()
+    reached = _reached(*_CLASSES[port], _entry(port, method))
+    of_names = (node for _, function in reached for node in ast.walk(function) if isinstance(node, ast.Attribute))
+    return frozenset(node.attr for node in of_names if isinstance(node.value, ast.Name) and node.value.id == "names")
+
+
+def _entry(port: str, method: str) -> str:
+    """The function of a port's class that a call comes to."""
+    module, of = _CLASSES[port]
+    return "read" if port == "policy_reader" else method or (port if _function(module, of, port) else "__call__")
 
 
 def needs_on_slurm(call: str) -> frozenset[Need]:

@@ -53,6 +53,7 @@ _ENDS: dict[str, dict[str, tuple[str, ...]]] = {
     "judge_checks": dict.fromkeys(("fan_out", "network_test"), _FOLLOWED_PARTS),
     "choose_nodes": {"await_nodes": _FOLLOWED_PARTS},
     "end_incident": _OF_A_JOB,
+    "request_job": _OF_A_JOB,
     "end_job": {"await_nodes": _FOLLOWED_PARTS},
     "sweep": dict.fromkeys(("reset_gpu", "reboot", "replace", "stop_start"), _FOLLOWED_PARTS) | _OF_A_JOB,
     "take_signal": dict.fromkeys(("reset_gpu", "reboot", "replace", "stop_start"), _FOLLOWED_PARTS),
@@ -149,6 +150,8 @@ def _calls(name: str) -> Iterator[str]:
         yield name.rpartition(".")[2]
     if name == "lambdas.signatures.node_keys":
         yield "node_keys.find"
+    if name == "lambdas.composition.task_definitions":
+        yield from ("task_definitions.find", "task_definitions.register")
     for body in _bodies(name):
         for node in ast.walk(body):
             if isinstance(node, ast.Attribute) and _is_port(node.value):

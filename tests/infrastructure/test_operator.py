@@ -9,10 +9,10 @@ import pytest
 import typer.main
 
 from nodeheal.cli.main import app
-from nodeheal.contract.names import JOB_EXECUTION_ROLE
-from stacks.operator import COMMANDS, JOB_COMMANDS, JOBS_POLICY_NAME, POLICIES, POLICY_NAME, every_permission
+from stacks.functions import FUNCTIONS
+from stacks.operator import COMMANDS, JOB_COMMANDS, POLICIES, POLICY_NAME, every_permission
 from stacks.permission import ASK_CONTROLLER, READ_HEARTBEATS, Permission
-from tests.infrastructure.synthesis import Template, synthesize
+from tests.infrastructure.synthesis import Template
 from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
 
 # They ask nobody: files in, text out.
@@ -20,7 +20,7 @@ OFFLINE = {"contexts delete", "contexts list", "contexts set", "contexts use"}
 OFFLINE |= {"explain", "classify", "replay", "policy check", "jobs validate", "jobs schema"}
 OFFLINE |= {"checkpoints list", "checkpoints verify", "checkpoints latest", "simulate"}
 OFFLINE |= {f"parse {tool}" for tool in ("dcgm-diag", "dcgm-health", "nvidia-smi", "neuron", "efa")}
-RECIPES = {"ecs:DescribeTaskDefinition", "ecs:RegisterTaskDefinition"}
+RECIPES = {"ecs:DescribeTaskDefinition"}
 # They take no resource, or are asked by prefix, which AWS checks on every one.
 LOOKS = {
     "cloudwatch:DescribeAlarms",
@@ -31,8 +31,8 @@ LOOKS = {
 LOOKS |= {"appconfig:ListApplications", "appconfig:ListDeploymentStrategies", "servicequotas:GetAWSDefaultServiceQuota"}
 # What only the functions do, with their budgets and their record.
 NEVER = re.compile(
-    r"ecs:(Stop|Start|Run)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:(?!PassRole|GetInstanceProfile)\w+|lambda:(?!GetAccountSettings)\w+"
-    r"|sns:(?!Subscribe|ConfirmSubscription|List|GetSubscriptionAttributes)\w+|sqs:(?!GetQueueAttributes)\w+|states:(Stop|StartSync)\w+|dynamodb:(Scan|DeleteTable|Batch\w+)|s3:Put\w+|secretsmanager:\w+"
+    r"ecs:(Stop|Start|Run|Register)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:(?!GetInstanceProfile)\w+|lambda:(?!GetAccountSettings|InvokeFunction)\w+"
+    r"|sns:(?!Subscribe|ConfirmSubscription|List|GetSubscriptionAttributes)\w+|sqs:(?!GetQueueAttributes)\w+|states:(Stop|Start)\w+|dynamodb:(Scan|DeleteTable|Batch\w+)|s3:Put\w+|secretsmanager:\w+"
 )
 MANAGED_POLICY_CHARACTERS = 6_144
 
@@ -112,24 +112,18 @@ def test_each_fits_into_one_policy_with_the_longest_names_in_place(real: Templat
     assert len(joined) < MANAGED_POLICY_CHARACTERS
 
 
-def test_of_workflows_it_starts_that_of_jobs_and_no_recovery() -> None:
-    starting = [one for one in every_permission() if "states:StartExecution" in one.actions]
+def test_of_functions_they_call_the_one_that_checks_what_is_asked_of_a_job() -> None:
+    calling = [one for one in every_permission() if "lambda:InvokeFunction" in one.actions]
 
-    assert [one.resources for one in starting] == [("{run_job}",)]
-
-
-def test_a_job_is_given_our_execution_role_and_the_task_roles_that_the_settings_name(real: Template) -> None:
-    role = "arn:aws:iam::111122223333:role/trainer"
-
-    named = deployed(synthesize({"nodeheal": {"task_role_arns": [role]}}), JOBS_POLICY_NAME)
-
-    ours, theirs = passed(deployed(real, JOBS_POLICY_NAME)), passed(named)
-    assert len(ours) == 1
-    assert f":role/{JOB_EXECUTION_ROLE.format(region='')}" in json.dumps(ours[0]["Resource"])
-    assert [statement["Resource"] for statement in theirs if statement not in ours] == [role]
-    assert all(s["Condition"]["StringEquals"] == {"iam:PassedToService": "ecs-tasks.amazonaws.com"} for s in theirs)
+    [deployed_name] = [spec.deployed_name for spec in FUNCTIONS if spec.stem == "request_job"]
+    assert [one.resources for one in calling] == [
+        (f"arn:{{partition}}:lambda:{{region}}:{{account}}:function:{deployed_name}",)
+    ]
 
 
-def passed(policy: dict[str, Any]) -> list[dict[str, Any]]:
-    """The statements that let roles be passed."""
-    return [s for s in policy["PolicyDocument"]["Statement"] if "iam:PassRole" in as_list(s["Action"])]
+def test_who_trains_changes_nothing_but_by_that_function() -> None:
+    writes = re.compile(r":(Put|Update|Delete|Create|Register|Start|Stop|Send|Add|Remove|Tag|Untag|Pass|Invoke)\w*")
+
+    found = {action for one in every_permission(JOB_COMMANDS) for action in one.actions if writes.search(action)}
+
+    assert found == {"lambda:InvokeFunction"}

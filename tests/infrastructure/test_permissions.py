@@ -36,6 +36,7 @@ WITHOUT_RESOURCE = {
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeInstances",
     "ec2:DescribeLaunchTemplateVersions",
+    "ecs:DescribeTaskDefinition",
     "ssm:GetCommandInvocation",
     "states:SendTaskSuccess",
 }
@@ -48,6 +49,7 @@ MAY = {
     "ec2:StartInstances": {"reboot_node", "wakeup"},
     "ec2:StopInstances": {"reboot_node"},
     "ec2:TerminateInstances": {"replace_node", "return_to_service"},
+    "ecs:RegisterTaskDefinition": {"request_job"},
     "ecs:StartTask": {"end_incident", "launch_gang", "launch_job"},
     "ecs:StopTask": {"isolate_node", "launch_gang", "launch_job", "stop_gang", "stop_job"},
     "ecs:UpdateContainerInstancesState": {"isolate_node", "return_to_service"},
@@ -71,6 +73,7 @@ MAY = {
         "find_checkpoint",
         "ingest",
         "judge_checks",
+        "request_job",
         "sweep",
         "take_signal",
         "wakeup",
@@ -186,7 +189,7 @@ def test_machines_are_launched_from_tagged_templates_and_marked() -> None:
     assert {key for conditions in by_kind.values() for key in conditions["ArnLike"]} == {"ec2:LaunchTemplate"}
 
 
-ROLES_PASSED_BY_AT_MOST = 3
+ROLES_PASSED_BY_AT_MOST = 4
 
 
 def is_passing(statement: dict[str, Any]) -> bool:
@@ -194,10 +197,10 @@ def is_passing(statement: dict[str, Any]) -> bool:
     return "iam:PassRole" in as_list(statement["Action"])
 
 
-def test_what_starts_tasks_and_nothing_else_passes_the_execution_role_of_jobs() -> None:
+def test_what_starts_tasks_or_registers_their_definitions_passes_the_execution_role_of_jobs() -> None:
     passing = {stem for stem, permission in EVERY_PERMISSION if permission == PASS_EXECUTION_ROLE}
 
-    assert passing == MAY["ecs:StartTask"]
+    assert passing == MAY["ecs:StartTask"] | MAY["ecs:RegisterTaskDefinition"]
 
 
 @pytest.mark.parametrize(

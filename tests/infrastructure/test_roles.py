@@ -15,6 +15,7 @@ from ministack.core.iam_evaluator import EvalContext, evaluate, parse_policy_doc
 from nodeheal.contract import names
 from stacks.functions import FUNCTIONS
 from stacks.operator import COMMANDS, DOCTOR_COMMANDS, JOB_COMMANDS, NODE_COMMANDS
+from stacks.workflows import JOB, PARENT, Workflow
 from tests.infrastructure.filled import Place, name_of, properties
 from tests.infrastructure.synthesis import Template, synthesize
 from tests.infrastructure.test_permissions import as_list
@@ -67,8 +68,9 @@ SUBSCRIBE = Request("sns:Subscribe", ARN.format("sns") + names.OWNERS_TOPIC, {"s
 CONFIRM = Request("sns:ConfirmSubscription", ARN.format("sns") + names.ALERTS_TOPIC)
 SUBSCRIBERS = Request("sns:ListSubscriptionsByTopic", ARN.format("sns") + names.OWNERS_TOPIC)
 LOG = Request("logs:GetLogEvents", f"{ARN.format('logs')}log-group:{names.JOB_LOG_GROUP}:log-stream:llama/main/1")
-REGISTER = Request("ecs:RegisterTaskDefinition", "*")
-STOP = event(names.OPERATOR_SOURCE, names.JOB_STOP_REQUESTED)
+FAMILIES = f"{ARN.format('ecs')}task-definition"
+REGISTER = Request("ecs:RegisterTaskDefinition", f"{FAMILIES}/nodeheal-llama:1")
+REQUEST_JOB = Request("lambda:InvokeFunction", f"{ARN.format('lambda')}function:{names.JOB_FUNCTION}")
 CHECKED = Request("cloudwatch:DescribeAlarms", "*")
 
 # What each command asks AWS for that tells it from others. Whoever lacks one of its requests cannot play it.
@@ -111,12 +113,12 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "policy edit": (SEE_POLICY, APPLY_POLICY),
     "policy diff": (SEE_POLICY,),
     "policy rollback": (APPLY_POLICY,),
-    "jobs submit": (READ_POOLS, LIST_POOL, READ_JOB, WRITE_JOB, SEE_POLICY, REGISTER, RUN_JOB, SUBSCRIBERS),
+    "jobs submit": (READ_POOLS, LIST_POOL, READ_JOB, REQUEST_JOB, SEE_POLICY, SUBSCRIBERS),
     "jobs list": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
     "jobs top": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
     "jobs show": (READ_JOB, LIST_POOL, STAND_IN_LINE, SUBSCRIBERS),
-    "jobs stop": (READ_JOB, WRITE_JOB, STOP),
-    "jobs restart": (READ_JOB, WRITE_JOB, RUN_JOB),
+    "jobs stop": (READ_JOB, REQUEST_JOB),
+    "jobs restart": (READ_JOB, REQUEST_JOB),
     "jobs wait": (READ_JOB,),
     "jobs logs": (READ_JOB, LOG),
     "doctor": (READ_POOLS, LIST_POOL, SEE_POLICY, CHECKED),
@@ -160,6 +162,16 @@ NOT_OF_JOBS = {
     "a pool's breaker": WRITE_POOL,
     "a queue for budget, with its tokens": item("Query", "line#BUDGET/train", on=INDEX),
     "the policy in force": item("GetItem", names.POLICY_PK),
+    "a job": WRITE_JOB,
+    "a run of a job, or an answer to its checks": item("UpdateItem", "job#llama"),
+    "the workflow of a job": RUN_JOB,
+    "a task definition": REGISTER,
+    "a role for a program": Request(
+        "iam:PassRole",
+        f"arn:aws:iam::{HERE.account}:role/{names.JOB_EXECUTION_ROLE.format(region=HERE.region)}",
+        {"iam:PassedToService": "ecs-tasks.amazonaws.com"},
+    ),
+    "another function": Request("lambda:InvokeFunction", f"{ARN.format('lambda')}function:nodeheal-judge-checks"),
     "a lease": item("PutItem", names.lease_pk("/data/ckpt")),
     "a deletion": item("DeleteItem", "job#llama"),
     "a query without a key": Request("dynamodb:Query", TABLE),
@@ -171,7 +183,7 @@ NOT_OF_JOBS = {
 
 @cache
 def documents() -> Mapping[str, list[dict[str, Any]]]:
-    """The deployed policies of each role, by its name: of people, of the node, and of every function."""
+    """The deployed policies of each role, by its name: of people, of the node, of workflows and of every function."""
     template = synthesize({})
     found: dict[str, list[dict[str, Any]]] = {}
     for kind in ("AWS::IAM::ManagedPolicy", "AWS::IAM::Role", "AWS::IAM::Policy"):
@@ -194,7 +206,8 @@ def role_of(name: str, template: Template) -> str:
     ids = {name_of(i, template, HERE): i for i, _ in template.of_type("AWS::IAM::Role")}
     bare = ids.get(name, name)[:-8]  # without what the CDK puts after it
     functions = {f"{spec.class_name}Role": spec.stem for spec in FUNCTIONS}
-    return {**PEOPLE, "NodeRole": NODE, **functions}.get(bare, "")
+    workflows = {f"{Workflow(stem).class_name}WorkflowRole": stem for stem in (PARENT, JOB)}
+    return {**PEOPLE, "NodeRole": NODE, **workflows, **functions}.get(bare, "")
 
 
 def with_user(document: dict[str, Any]) -> dict[str, Any]:
@@ -233,7 +246,7 @@ def test_every_command_is_played_and_every_role_is_there() -> None:
     roles = documents()
 
     assert set(PLAYED) == set(COMMANDS)
-    assert set(roles) == {OPERATOR, JOBS, DOCTOR, NODE, *(spec.stem for spec in FUNCTIONS)}
+    assert set(roles) == {OPERATOR, JOBS, DOCTOR, NODE, PARENT, JOB, *(spec.stem for spec in FUNCTIONS)}
     assert all(roles.values())
 
 
@@ -299,7 +312,6 @@ def test_the_doctor_counts_nodes_and_reads_no_question(what: Request) -> None:
 # Of what people and nodes ask for, the functions that may ask for it, too. They share the table and its task tokens.
 FUNCTIONS_TOO: tuple[tuple[Request, set[str]], ...] = (
     (REQUEST_ACTION, set()),
-    (STOP, set()),
     (NODES_OWN[0], set()),
     (NODES_OWN[1], {"sweep"}),  # it writes there which interval it wants
     (APPLY_POLICY, set()),
@@ -309,9 +321,11 @@ FUNCTIONS_TOO: tuple[tuple[Request, set[str]], ...] = (
     (SUBSCRIBE, set()),
     (SUBSCRIBERS, {"notify"}),
     (LOG, set()),
-    (REGISTER, set()),
+    (REGISTER, {"request_job"}),
+    (Request("ecs:RegisterTaskDefinition", f"{FAMILIES}/billing:8"), set()),
+    (REQUEST_JOB, set()),
     (CHECKED, set()),
-    (RUN_JOB, {"sweep"}),
+    (RUN_JOB, {"request_job", "sweep"}),
 )
 
 
@@ -330,16 +344,11 @@ def test_no_person_and_no_node_may_do_what_a_function_may() -> None:
 
     assert len(taken) > 40
     acting = {action: who for action, who in taken.items() if who and not _only_looks(action)}
-    assert acting == {
-        "dynamodb:PutItem": {OPERATOR},
-        "dynamodb:UpdateItem": {OPERATOR},
-        "dynamodb:DeleteItem": {OPERATOR},
+    assert acting == {  # of the table's items: test_item_writers.py
         "ecs:UpdateContainerInstancesState": {OPERATOR},  # `nodes release` brings one back; the tag holds it to ours
         "ecs:UntagResource": {OPERATOR},
-        "iam:PassRole": {JOBS},
         "ssm:SendCommand": {OPERATOR},  # on a node: without a document of theirs it is nothing
         "states:SendTaskSuccess": {OPERATOR},
-        "states:StartExecution": {JOBS},
     }
 
 

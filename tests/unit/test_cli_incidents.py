@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from nodeheal.adapters.aws.console import execution_arn, execution_url, workflow_arn
+from nodeheal.adapters.aws.console import execution_arn, execution_url
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.cli.report import plain
@@ -19,7 +19,7 @@ from nodeheal.contract.vocabulary import Action, Verdict
 from nodeheal.domain.recovery.incident import History, incident_id_of, short_id
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
-from stacks.workflows import JOB, PARENT, Workflow
+from stacks.workflows import PARENT, Workflow
 from tests.unit.builders import NOW, stored_job, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
@@ -275,13 +275,6 @@ def test_what_was_asked_for_by_hand_says_by_whom_and_why(cluster: FakeCluster) -
     assert "\nAsked by   ada: a new riser\n" in run("show", asked).output
     assert json.loads(run("show", asked, "--json").output)["asked_by_hand"] == "ada: a new riser"
     assert "Asked by" not in run("show", other).output
-
-
-def test_the_workflow_that_a_command_starts_is_the_one_that_is_deployed() -> None:
-    assert (
-        workflow_arn(CALLER, "us-gov-west-1", names.JOB_WORKFLOW)
-        == f"arn:aws-us-gov:states:us-gov-west-1:111122223333:stateMachine:{Workflow(JOB).deployed_name}"
-    )
 
 
 def test_what_is_exported_as_events_is_replayed(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from typer.testing import CliRunner
 
+from nodeheal.adapters.aws import job_requests
 from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskDefinitions
 from nodeheal.cli import connect, job_log, job_wait
 from nodeheal.cli.main import app
@@ -24,6 +25,7 @@ from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
+from tests.support.job_requests import answers
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_job, stored_run
 from tests.workflows.job_cluster import JobCluster, fails, is_recovered
 
@@ -55,7 +57,6 @@ class World:
         self.ports, self.clock = ports, clock
         self.definitions = MemoryTaskDefinitions({"trainer": TRAINER, "trainer:7": TRAINER})
         self.logs, self.owners = MemoryJobLogs(self.definitions), Owners()
-        self.stops: list[str] = []
         self.happenings: list[Any] = []  # what happens while a command sleeps, one at a time
 
     @property
@@ -90,12 +91,12 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def put_in_place(it: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "ports", lambda table: it.ports)
-    monkeypatch.setattr(connect, "job_ports", lambda table: it.ports)
     monkeypatch.setattr(connect, "policy", lambda: ACT)
     monkeypatch.setattr(connect, "task_definitions", lambda kind: it.definitions)
     monkeypatch.setattr(connect, "job_logs", lambda kind: it.logs)
     monkeypatch.setattr(connect, "owners", lambda: it.owners)
-    monkeypatch.setattr(connect, "put_stop", it.stops.append)
+    monkeypatch.setattr(job_requests, "ask_request_job", answers(it.ports, ACT, it.definitions))
+    monkeypatch.setattr(connect, "client_once", lambda service: None)
     monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
     monkeypatch.setattr(connect, "job_execution_url", lambda job, number: f"https://console.example/{job}-{number}")
     monkeypatch.setattr(job_wait.follow, "__defaults__", (it.sleep, lambda: it.clock().timestamp()))
@@ -335,17 +336,15 @@ def test_a_job_that_nobody_knows_is_said_to_be_unknown(world: World) -> None:
         assert "no job x is known" in said.output
 
 
-def test_a_stop_is_written_before_the_workflow_is_woken(world: World, tmp_path: Path) -> None:
+def test_a_stop_is_on_record_with_the_first_reason(world: World, tmp_path: Path) -> None:
     submit(tmp_path, FILE)
 
     said = run("stop", "llama", "--why", "wrong data")
 
     assert "is being stopped" in said.output
     assert world.job.stop_wanted.endswith(": wrong data")
-    assert world.stops == ["llama"]
     assert run("stop", "llama", "--why", "again").exit_code == 0
     assert world.job.stop_wanted.endswith(": wrong data")
-    assert world.stops == ["llama", "llama"]  # the first one may have been lost
 
 
 def test_a_stop_without_a_reason_or_of_a_job_that_is_over_changes_nothing(world: World, tmp_path: Path) -> None:
@@ -356,7 +355,7 @@ def test_a_stop_without_a_reason_or_of_a_job_that_is_over_changes_nothing(world:
     said = run("stop", "llama", "--why", "late")
 
     assert said.output == "llama is COMPLETED already: all ranks ended well\n"
-    assert (world.stops, world.job.stop_wanted) == ([], "")
+    assert world.job.stop_wanted == ""
 
 
 def test_a_job_that_is_over_is_submitted_again_and_one_that_is_not_is_not(world: World, tmp_path: Path) -> None:

@@ -336,7 +336,6 @@ def test_jobs_that_are_not_known_are_no_empty_list(lab: World) -> None:
 def test_a_job_of_slurms_is_pointed_to_slurms_commands(
     lab: World, monkeypatch: pytest.MonkeyPatch, command: str, name: str, told: str
 ) -> None:
-    monkeypatch.setattr(connect, "job_ports", lambda table: lab.ports)
     verb, *options = command.split()
 
     said = run("jobs", verb, name, *options)

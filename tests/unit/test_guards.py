@@ -8,7 +8,7 @@ import pytest
 
 from nodeheal.contract.steps import DecideRequest
 from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step
-from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.errors import Conflict, NotAccepted, NotFound
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy_models import Override
 from nodeheal.operations.steps import launch_gang, stop_gang
@@ -186,7 +186,7 @@ def test_a_destructive_step_without_a_limit_or_for_an_unknown_node_is_an_error()
 def test_a_job_is_submitted_once() -> None:
     it = Incident()
 
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(Conflict, match="exists already"):
         submit_job(LLAMA, it.ports)
 
 

@@ -23,7 +23,7 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
+from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Job, Run
 from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.operations.engine import reconcile_all
@@ -64,10 +64,10 @@ TOKEN = "token-1"
 
 @pytest.fixture
 def ports(clock: FrozenClock) -> Ports:
-    """Three free nodes, and a job that was submitted."""
+    """Three nodes, of which two are claimed for a job that was submitted."""
     world = memory_ports(clock)
-    for name in (A, B, C):
-        world.nodes.save(node(name))
+    for name, claimed_by in ((A, "llama"), (B, "llama"), (C, None)):
+        world.nodes.save(node(name, claimed_by=claimed_by))
     job = Job("llama", "demo", "training", "trainer:1", "trainer", 2, state=JobState.SUBMITTED, submission=1)
     world.jobs.save(replace(job, submitted_at=NOW))
     return world
@@ -320,11 +320,12 @@ def test_attributing_twice_opens_one_incident_and_spends_one_attempt(ports: Port
 def test_a_step_of_an_older_submission_does_nothing(ports: Ports) -> None:
     job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, submission=2))
+    before = [stored(ports, name) for name in (A, B, C)]
 
     for act in (choose_nodes, judge_checks, attribute_failure):
         with pytest.raises(Superseded, match="submitted again"):
             act(request(), ports, ACT)
-    assert all(stored(ports, name).claimed_by is None for name in (A, B, C))
+    assert [stored(ports, name) for name in (A, B, C)] == before
 
 
 def test_a_job_that_nobody_knows_is_named() -> None:
@@ -656,3 +657,72 @@ def test_one_node_has_no_way_to_test(ports: Ports) -> None:
     both = network_test_or_launch(request(), JobStep.JUDGE, job, "proven", ports, tested)
 
     assert [(told.then, told.pairs) for told in (alone, both)] == [(Next.LAUNCH, False), (Next.CHECK, True)]
+
+
+# Records that name a node of another job ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def others(ports: Ports) -> Node:
+    """A node that trains for another job."""
+    ports.jobs.save(Job("other", "demo", "training", "trainer:1", "trainer", 1, state=JobState.RUNNING, current_run=3))
+    save_node(ports, stored(ports, C), job_id="other", job_run=3)
+    return stored(ports, C)
+
+
+def forged_run(ports: Ports, why: str = "run_job llama-1-1", **rank: Any) -> None:
+    """A run of llama that names the other job's node, and that llama points at."""
+    task = GangTask(C, 0, "boot-1", C, **rank)
+    ports.jobs.save_run(Run("llama", 1, NOW, why, (task,)))
+    save_job(ports, "llama", current_run=1, state=JobState.RUNNING)
+
+
+@pytest.mark.parametrize("exit_code", [1, 137, None])
+@pytest.mark.parametrize("is_failure", [False, True])
+def test_a_run_that_names_another_jobs_node_opens_no_incident_of_it(
+    ports: Ports, others: Node, exit_code: int | None, is_failure: bool
+) -> None:
+    forged_run(ports, task_id="task/1", status="STOPPED", exit_code=exit_code, stop_reason="Host EC2 terminated")
+
+    attribute_failure(request(looks=1, nodes=(C,), is_failure=is_failure), ports, ACT)
+
+    assert stored(ports, C) == others
+
+
+def test_a_run_of_another_number_than_the_node_has_on_record_opens_no_incident(ports: Ports) -> None:
+    launched(ports)
+    becomes(ports, 1, "STOPPED", 1)
+    save_node(ports, stored(ports, B), job_run=7)
+
+    found = attribute_failure(request(looks=1), ports, ACT)
+
+    assert (found.trouble, stored(ports, B).open_incident) == (Trouble.RECOVERY_ENDED, None)
+    assert "not on record as a node of run 1" in found.reason
+
+
+@pytest.mark.parametrize("asked", [(A, B), (A, B, C)])
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN])
+def test_an_answer_about_another_jobs_node_opens_no_incident_of_it(
+    ports: Ports, others: Node, outcome: Outcome, asked: tuple[str, ...]
+) -> None:
+    ports.job_notes.note_answer("llama", CheckAnswer("llama-1-1", C, "boot-1", outcome, "broken", NOW))
+
+    judge_checks(request(nodes=asked), ports, ACT)
+
+    assert stored(ports, C) == others
+
+
+def test_a_launch_that_is_recorded_already_starts_nothing_on_another_jobs_node(ports: Ports, others: Node) -> None:
+    forged_run(ports)
+
+    launch_job(request(nodes=(C,)), ports, ACT)
+
+    assert stored(ports, C) == others
+    assert scheduler_in(ports).tasks == {}
+
+
+@pytest.mark.parametrize("is_failure", [False, True])
+def test_another_jobs_node_is_not_diagnosed_for_this_job(ports: Ports, others: Node, is_failure: bool) -> None:
+    check_nodes(request(nodes=(C,), is_failure=is_failure), ports, ACT)
+
+    assert not commands_in(ports).sent

@@ -118,8 +118,6 @@ def wake(kind: str, detail: dict[str, Any]) -> None:
 
 def source_of(kind: str) -> str:
     """Who sends events of this kind."""
-    if kind == names.JOB_STOP_REQUESTED:
-        return names.OPERATOR_SOURCE
     return names.AGENT_SOURCE if kind == names.NODE_BOOTED or kind in ANSWERS else "aws.ecs"
 
 
@@ -476,7 +474,7 @@ def test_nobody_but_aws_says_how_a_rank_ended(world: World, source: str | None) 
     assert run.tasks[0].exit_code is None
 
 
-@pytest.mark.parametrize("kind", [names.MACHINE_STATE_CHANGE, names.SSM_INVOCATION_CHANGE, names.JOB_STOP_REQUESTED])
+@pytest.mark.parametrize("kind", [names.MACHINE_STATE_CHANGE, names.SSM_INVOCATION_CHANGE])
 def test_a_node_cannot_speak_as_aws_or_as_an_operator(world: World, kind: str) -> None:
     it = world.serves(Incident())
     it.isolate()

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
+from nodeheal.contract.job_acts import JobRecorded, SubmitJob
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.prepare_job import Plan, differences, file_doubts, prepare_job, submit_plan
+from nodeheal.services.jobs.prepare_job import Plan, differences, file_doubts, prepare_job
+from nodeheal.services.jobs.request_job import request_job
 from nodeheal.services.operators.look_at_job import look_at_job
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
@@ -39,6 +41,12 @@ def world(*others: Any) -> tuple[Ports, MemoryTaskDefinitions]:
     )
 
 
+def submits(said: JobSpec, ports: Ports, recipes: MemoryTaskDefinitions) -> None:
+    """A person submits it; one that is there already stays."""
+    answer = request_job(SubmitJob(spec=said, is_idempotent=True), ports, ACT, lambda kind: recipes)
+    assert isinstance(answer, JobRecorded), answer
+
+
 def prepared(said: JobSpec, *others: Any) -> Plan:
     ports, recipes = world(*others)
     return prepare_job(said, ports, ACT, recipes)
@@ -55,8 +63,7 @@ def test_what_was_submitted_before_registers_nothing_again() -> None:
     said = spec(**IMAGE)
 
     for _ in range(2):
-        plan = prepare_job(said, ports, ACT, recipes)
-        submit_plan(said, plan, ports, recipes, is_idempotent=True)
+        submits(said, ports, recipes)
 
     assert len(recipes.registered) == 1
 
@@ -129,7 +136,7 @@ def test_a_pool_that_is_paused_is_named() -> None:
 def test_a_job_is_shown_with_its_own_incidents_and_the_one_that_is_at_work() -> None:
     ports, recipes = world()
     said = spec()
-    submit_plan(said, prepare_job(said, ports, ACT, recipes), ports, recipes, is_idempotent=False)
+    submits(said, ports, recipes)
     heads: Any = ports.incidents
     for number, (job_id, state) in enumerate(
         [("llama", IncidentState.WAITING), ("llama", IncidentState.CLOSED), ("another", IncidentState.OPEN)]
@@ -149,7 +156,7 @@ def test_a_job_is_shown_with_its_own_incidents_and_the_one_that_is_at_work() -> 
 def test_restarts_of_an_earlier_submission_are_not_counted() -> None:
     ports, recipes = world()
     said = spec()
-    submit_plan(said, prepare_job(said, ports, ACT, recipes), ports, recipes, is_idempotent=False)
+    submits(said, ports, recipes)
     for number, minutes in ((1, -60), (2, 60)):
         ports.jobs.save_run(Run("llama", number, NOW + timedelta(minutes=minutes), f"inc-{number}/3", ()))
     ports.clock.advance(7_200)  # type: ignore[attr-defined]

@@ -55,6 +55,44 @@ def test_a_pattern_lets_nothing_through_that_a_shell_would_obey(stem: str, name:
             assert not re.fullmatch(pattern, text), (stem, name, text)
 
 
+def script(stem: str) -> str:
+    """Everything that the document runs."""
+    [path] = [path for path in DOCUMENTS if path.stem == stem]
+    return "\n".join(
+        line for step in json.loads(path.read_text())["mainSteps"] for line in step["inputs"]["runCommand"]
+    )
+
+
+@pytest.mark.parametrize(("stem", "name", "pattern"), PATTERNS, ids=IDS)
+def test_a_value_is_never_taken_for_an_option(stem: str, name: str, pattern: str) -> None:
+    """It begins with no '-', or it stands behind '=' or alone in its line, where no program takes it for a word."""
+    spelled = re.escape(f"{{{{ {name} }}}}")
+    uses = re.findall(rf"(?m)^.*{spelled}.*$", script(stem))
+    is_a_word = any(not re.search(rf"='?{spelled}|^{spelled}$", line) for line in uses)
+
+    assert uses
+    assert not is_a_word or not any(re.fullmatch(pattern, text) for text in ("-", "-x", "--", "--help", "-1", "-a-b"))
+
+
+@pytest.mark.parametrize("stem", [path.stem for path in DOCUMENTS])
+def test_the_value_of_an_option_stands_behind_its_sign(stem: str) -> None:
+    assert not re.search(r"--[a-z-]+ +['\"]?\{\{", script(stem))
+
+
+# What a value may begin with beside letters and digits: Base64, a path, and a number below zero.
+MAY_BEGIN_WITH = {"Accused": "-_", "AfterBoot": "-_", "Line": "-_", "Upload": "-_", "Config": "+/="}
+MAY_BEGIN_WITH |= {"Directory": "/", "Value": "-"}
+
+
+@pytest.mark.parametrize(("stem", "name", "pattern"), PATTERNS, ids=IDS)
+def test_a_value_begins_with_a_letter_or_a_digit(stem: str, name: str, pattern: str) -> None:
+    odd = {sign for sign in map(chr, range(33, 127)) if not sign.isalnum()}
+
+    found = {sign for sign in odd for rest in ("", "1", "a", "12") if re.fullmatch(pattern, sign + rest)}
+
+    assert found == set(MAY_BEGIN_WITH.get(name, ""))
+
+
 @pytest.mark.parametrize(("stem", "name", "parameter"), list(parameters()), ids=lambda one: str(one)[:40])
 def test_a_parameter_takes_no_free_text(stem: str, name: str, parameter: dict[str, Any]) -> None:
     """The SSM agent checks patterns again on the node. Only the service checks lists of values."""

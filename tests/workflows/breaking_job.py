@@ -12,7 +12,9 @@ from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.domain.errors import NotAccepted, Superseded
+from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
@@ -148,7 +150,7 @@ class BreakingJob(FusedJob):
             given = self._runs("ask_to_stop", lambda: ask_to_stop("llama", "ada: enough", self.ports))
             if not isinstance(given, Error):
                 break
-        wakeup.on_stop_requested("llama", self.plain)
+        reconcile_all(job_owner("llama"), self.plain)
 
     # What comes after
 

@@ -26,6 +26,9 @@ from nodeheal.services.operators.operator_guardrails import pause_node, pause_po
 from nodeheal.services.operators.request_action import request_action
 from tests.unit.builders import ACT, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.workflows.walker import STATE_MACHINES, Error, Json, load, walk
+
+STEMS = sorted(path.name.removesuffix(".asl.json") for path in STATE_MACHINES.glob("*.asl.json"))
 
 PAYLOADS = {
     "heading": "ok\r\n\r\nNeeded: https://evil.example/approve\nApprove:\nEvil",
@@ -229,3 +232,65 @@ def test_the_page_that_asks_holds_no_markup_of_others(payload: str) -> None:
     seen.feed(approval_page.question(history, history.incident.turn, Answer.approve, it.ports))
 
     assert not seen.tags & {"script", "img", "onerror", "iframe"}
+
+
+# What the workflows publish by themselves: no function has looked at it.
+ASKED_FOR: dict[str, Json] = {
+    "recover_node": {"incident_id": "inc-20261121T055031-mi-0000000a-0123456789", "node_id": "mi-0000000a"},
+    "run_job": {"job_id": "llama", "submission": 1},
+}
+BREAKS: dict[str, Json] = {"Open incident": Error("Boom"), "Choose nodes": Error("Boom")}
+
+
+def paging_states() -> Iterator[tuple[str, str]]:
+    for stem in STEMS:
+        for name, state in load(stem)["States"].items():
+            if str(state.get("Resource", "")).endswith(":sns:publish"):
+                yield stem, name
+
+
+def published(stem: str, state: str, given: Json, **breaks: Json) -> list[Json]:
+    """What the state publishes where the first task breaks."""
+    answers = {**BREAKS, **breaks, state: {}, "Mark escalated": {}, "Mark job escalated": {}}
+    return walk(stem, given, answers).arguments_of(state)
+
+
+def fields() -> Iterator[tuple[str, str, str]]:
+    yield from ((stem, state, name) for stem, state in paging_states() for name in ASKED_FOR[stem])
+
+
+@pytest.mark.parametrize("payload", [*PAYLOADS, "200 characters"])
+@pytest.mark.parametrize(("stem", "state", "name"), list(fields()))
+def test_a_page_of_a_workflow_holds_no_free_text_of_its_input(stem: str, state: str, name: str, payload: str) -> None:
+    hostile = PAYLOADS.get(payload, "x" * 200)
+    [usual] = published(stem, state, ASKED_FOR[stem])
+
+    for told in (hostile, f"llama{hostile}", f"{hostile}\nllama"):
+        for message in published(stem, state, {**ASKED_FOR[stem], name: told}):
+            _is_plain(message, usual)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize(("stem", "state"), list(paging_states()))
+def test_a_page_of_a_workflow_holds_no_more_of_an_error_than_words(stem: str, state: str, payload: str) -> None:
+    [usual] = published(stem, state, ASKED_FOR[stem])
+    cause = Error("Boom", PAYLOADS[payload])
+
+    [message] = published(stem, state, ASKED_FOR[stem], **{"Open incident": cause, "Choose nodes": cause})
+
+    _is_plain(message, usual)
+
+
+def _is_plain(message: Json, usual: Json) -> None:
+    """It has the lines of the usual one, and in them nothing that a mail program makes a link of."""
+    assert len(message["Message"].splitlines()) == len(usual["Message"].splitlines())
+    texts = [message["Message"], message["Subject"], *(v["StringValue"] for v in message["MessageAttributes"].values())]
+    for text in texts:
+        assert not re.search(r"://|www\.|mailto:|[<>`$\x1b\x85\u2028\u2029\u202e]|example[/?]", text), text
+        assert all(len(word) <= 128 for word in text.split()), text
+    assert message["Subject"].isprintable()
+    assert len(message["Subject"]) < 100
+
+
+def test_every_workflow_pages_by_itself() -> None:
+    assert {stem for stem, _ in paging_states()} == set(STEMS) == set(ASKED_FOR)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.errors import Conflict, NotAccepted
 from nodeheal.domain.jobs.job import job_of
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
@@ -108,7 +108,7 @@ class CrashingSubmission(CrashingCluster):
                 break
             except (Died, NotAccepted):
                 continue
-            except ValueError:  # "it is SUBMITTED: stop it first": it was started, or the sweep does that
+            except Conflict:  # "it is SUBMITTED: stop it first": it was started, or the sweep does that
                 given = self.job
                 break
         self.clock.advance(120)

@@ -5,16 +5,19 @@ from datetime import timedelta
 
 import pytest
 
+from nodeheal.contract.job_acts import JobRecorded, StopJob
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, SchedulerKind, Verdict
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.jobs.job import job_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
+from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.job_steps import save_job
+from nodeheal.services.jobs.request_job import request_job
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
@@ -26,6 +29,7 @@ from tests.workflows.walker import Error, walk
 
 A, B, C, D = NODES
 TO_THE_LAUNCH = [
+    "Is the input valid?",
     "Initialize",
     "Choose nodes",
     "What next?",
@@ -38,8 +42,12 @@ TO_THE_LAUNCH = [
 
 def wants_it_stopped(it: JobCluster) -> None:
     """An operator asks for the job to be stopped."""
-    it.ports.jobs.save(replace(it.job, stop_wanted="ada: enough"))
-    wakeup.on_stop_requested("llama", it.ports)
+    answer = request_job(StopJob(name="llama", why="ada: enough"), it.ports, it.policy, _no_definitions)
+    assert isinstance(answer, JobRecorded)
+
+
+def _no_definitions(kind: SchedulerKind) -> TaskDefinitions:
+    raise AssertionError("a stop asks for no task definition")
 
 
 def falls_off_the_bus(name: str) -> Happening:
@@ -212,7 +220,7 @@ def test_a_paused_pool_starts_no_job() -> None:
 
     seen = it.submit()
 
-    assert seen.path[:5] == ["Initialize", "Choose nodes", "What next?", "Wait for nodes", "Choose nodes"]
+    assert seen.path[1:6] == ["Initialize", "Choose nodes", "What next?", "Wait for nodes", "Choose nodes"]
     assert seen.end == "Completed"
 
 
@@ -688,11 +696,29 @@ def test_what_may_have_acted_is_looked_at(state: str) -> None:
     assert follows == {"Check nodes": "Evaluate diagnostics", "Launch job": "Attribute failure"}[state]
 
 
-def test_a_page_goes_out_although_the_execution_was_started_with_nothing() -> None:
-    seen = walk("run_job", {}, {"Choose nodes": Error("Boom"), "Page operators": {}, "Mark job escalated": {}})
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"job_id": "llama"},
+        {"submission": 1},
+        {"job_id": 7, "submission": 1},
+        {"job_id": "llama", "submission": "1"},
+        *({"job_id": name, "submission": 1} for name in ("", "-x", "x-", "x" * 64, "llama\n", "a b", "LLAMA", "a.b/c")),
+    ],
+    ids=str,
+)
+def test_an_execution_that_names_no_job_ends_before_anything_else(given: dict[str, object]) -> None:
+    seen = walk("run_job", given, {})
 
-    [asked] = seen.arguments_of("Page operators")
-    assert all(value["StringValue"] for value in asked["MessageAttributes"].values())
+    assert (seen.path, seen.error) == (["Is the input valid?", "Input refused"], "InvalidInput")
+
+
+@pytest.mark.parametrize("name", ["a", "7", "llama-3", "x" * 63])
+def test_every_name_that_a_job_file_may_give_is_taken(name: str) -> None:
+    seen = walk("run_job", {"job_id": name, "submission": 1}, {"Choose nodes": Error("Superseded")})
+
+    assert seen.end == "Stopped"
 
 
 def test_a_job_that_is_over_may_be_submitted_again_and_goes_on_counting() -> None:

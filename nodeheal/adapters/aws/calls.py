@@ -55,8 +55,9 @@ def _client(service: str, attempts: int) -> Any:
     import boto3
     from botocore.config import Config
 
-    # Timeouts well below a function's own.
-    config = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": attempts})
+    # Timeouts well below a function's own; only who calls a function waits for all of it.
+    read = 60 if service == "lambda" else 10
+    config = Config(connect_timeout=2, read_timeout=read, retries={"mode": "standard", "total_max_attempts": attempts})
     if service == "s3":
         # A URL that is signed for somebody else uses the Region's endpoint, and a current form. "regional": in
         # us-east-1 the SDK would use the global endpoint, which no node's allow-list contains.

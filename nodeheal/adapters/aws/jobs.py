@@ -151,9 +151,7 @@ def _run(item: Item) -> Run:
 
 
 def _readable(item: Item) -> Job | None:
-    """Parse a job; None, and a log line, for an invalid item. People who may submit jobs can write one into this list,
-    which must not block the sweep for all other jobs and nodes.
-    """
+    """Parse a job; None, and a log line, for an invalid item, which must not block the sweep for all other jobs."""
     try:
         return from_item(Job, item)
     except ValidationError as error:

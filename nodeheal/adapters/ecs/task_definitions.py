@@ -1,5 +1,6 @@
 """Finds task definitions on ECS, or registers them from a job file."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
@@ -12,16 +13,17 @@ from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 if TYPE_CHECKING:
     from types_boto3_ecs import ECSClient
 
-_UNKNOWN = ("ClientException", "InvalidParameterException")
+_REFUSED = ("ClientException", "InvalidParameterException")
 
 
 class EcsTaskDefinitions:
     """Implements TaskDefinitions. `execution_role`: the role by which the ECS agent pulls the image and writes
-    the log.
+    the log. `task_roles`: the only ones that a job's program may be given.
     """
 
-    def __init__(self, ecs: "ECSClient", execution_role: str) -> None:
+    def __init__(self, ecs: "ECSClient", execution_role: str, task_roles: Sequence[str] = ()) -> None:
         self._ecs, self._execution_role = ecs, execution_role
+        self._task_roles = frozenset(task_roles) - {execution_role}
 
     def find(self, name: str) -> TaskDefinition:
         from botocore.exceptions import ClientError
@@ -30,17 +32,28 @@ class EcsTaskDefinitions:
             with throttles_named("DescribeTaskDefinition"):
                 found: Any = self._ecs.describe_task_definition(taskDefinition=name)["taskDefinition"]
         except ClientError as error:
-            if code_of(error) not in _UNKNOWN:
+            if code_of(error) not in _REFUSED:
                 raise
             raise NotFound(f"task_definition: ECS has no task definition {name} in this Region") from error
         if found.get("status", "ACTIVE") != "ACTIVE":
             raise NotFound(f"task_definition: {name} is {found['status']}: no task can be started from it")
+        if found.get("taskRoleArn") == self._execution_role:
+            raise ValueError(f"task_definition: {name} gives the program the execution role; name another task role")
         return read_definition(found)
 
     def register(self, spec: JobSpec) -> TaskDefinition:
+        from botocore.exceptions import ClientError
+
+        if spec.task_role is not None and spec.task_role not in self._task_roles:
+            raise ValueError(f"task_role: {spec.task_role} is not named in the setting task_role_arns")
         body: Any = self.shown(spec)
-        with throttles_named("RegisterTaskDefinition"):
-            made: Any = self._ecs.register_task_definition(**body)["taskDefinition"]
+        try:
+            with throttles_named("RegisterTaskDefinition"):
+                made: Any = self._ecs.register_task_definition(**body)["taskDefinition"]
+        except ClientError as error:
+            if code_of(error) not in _REFUSED:
+                raise
+            raise ValueError(f"image: ECS refuses the task definition: {error.response['Error']['Message']}") from error
         return read_definition(made)
 
     def shown(self, spec: JobSpec) -> dict[str, object]:

@@ -19,6 +19,7 @@ class MemoryTaskDefinitions:
 
     definitions: dict[str, TaskDefinition] = field(default_factory=dict)
     registered: list[JobSpec] = field(default_factory=list)
+    task_roles: tuple[str, ...] = ()
 
     def find(self, name: str) -> TaskDefinition:
         if name not in self.definitions:
@@ -26,6 +27,8 @@ class MemoryTaskDefinitions:
         return self.definitions[name]
 
     def register(self, spec: JobSpec) -> TaskDefinition:
+        if spec.task_role is not None and spec.task_role not in self.task_roles:
+            raise ValueError(f"task_role: {spec.task_role} is not named in the setting task_role_arns")
         self.registered.append(spec)
         family = f"{names.JOB_FAMILY_PREFIX}{spec.name}"
         log = LogLocation(names.JOB_LOG_GROUP, spec.name)

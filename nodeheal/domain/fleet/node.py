@@ -103,6 +103,7 @@ class Node:
     drained_by_us: bool = False
     open_incident: str | None = None
     job_id: str | None = None
+    job_run: int = 0  # the run of that job whose rank was started here
     # fingerprint of a fault -> the incident that dealt with it on this boot; what repeats is history, not news
     resolved_faults: dict[str, str] = field(default_factory=dict)
     agent_version: str = ""
@@ -124,6 +125,14 @@ class Node:
     signal_versions: dict[str, int] = field(default_factory=dict)
     scheduler: SchedulerKind = SchedulerKind.ECS  # which one places work here
     version: int = 0
+
+    def has_rank_of(self, job_id: str, run: int) -> bool:
+        """Whether a rank of this run was started here, and the node has not been taken from the job since."""
+        return (self.job_id, self.job_run) == (job_id, run)
+
+    def is_of_job(self, job_id: str) -> bool:
+        """Whether it is claimed for the job, or has a rank of it: else the job has no say about it."""
+        return job_id in (self.claimed_by, self.job_id)
 
     @property
     def has_reported(self) -> bool:

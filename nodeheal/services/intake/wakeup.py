@@ -83,11 +83,6 @@ def on_command_failed(node_id: str, command_id: str, ports: Ports) -> None:
     command_failed(node_id, command_id, ports)
 
 
-def on_stop_requested(job_id: str, ports: Ports) -> None:
-    """Wakes the job's workflow from its wait. The job's record says that it must stop."""
-    reconcile_all(job_owner(job_id), ports)
-
-
 def on_task_change(change: TaskChange, ports: Ports) -> None:
     """Record where a rank is; resume what waits for the gang to run or to stop."""
     run = _record(change, ports)

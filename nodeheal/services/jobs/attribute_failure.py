@@ -127,6 +127,9 @@ def _open_incident(
     request: JobRequest, job: Job, run: Run, broke: RankFailure, ports: Ports, policy: RecoveryPolicy
 ) -> JobResult:
     """The program's own failure: an incident of the job, on the node where it began, which is not touched."""
+    if not node_of(broke.task.node_id, ports).has_rank_of(job.job_id, run.number):
+        told = f"{broke.words}; but {broke.task.node_id} is not on record as a node of run {run.number}"
+        return _over(request, Trouble.RECOVERY_ENDED, told, ports)
     allowed = limit_of_application(job)
     granted, spent = ports.attempts.reserve(allowed.scope, f"run-{run.number}", allowed.limit)
     if not granted:

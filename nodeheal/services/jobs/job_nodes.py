@@ -151,15 +151,6 @@ def claim_replacement_nodes(job: Job, count: int, ports: Ports) -> list[Node] | 
     return None
 
 
-def job_of_others(node: Node, job_id: str, ports: Ports) -> str:
-    """The job that the node has, or is claimed for, and that is not this one; empty: none that is not over."""
-    for name in (node.job_id, node.claimed_by):
-        other = ports.jobs.get(name) if name not in (None, job_id) else None
-        if other is not None and not other.is_over:
-            return other.job_id
-    return ""
-
-
 def free_nodes(job: Job, names: Iterable[str], ports: Ports) -> None:
     """Take the job off these nodes, except those that it still has."""
     kept = nodes_it_has(job, ports)

@@ -141,7 +141,12 @@ def open_incident(
     ports: Ports,
     policy: RecoveryPolicy,
 ) -> None:
-    """What a check has found, as the finding of an agent would come; once a round."""
+    """What a check has found, as the finding of an agent would come; once a round.
+
+    A job has no say about a node that is not its own.
+    """
+    if not node.is_of_job(request.job_id):
+        return
     which = f"{request_id_of(request)}|{node.node_id}{_MARKS.get(code, '')}"
     event = finding_about(
         node,

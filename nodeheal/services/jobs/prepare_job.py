@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePosixPath
 
+from nodeheal.contract.job_acts import JobPlacement
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.fleet.node import ABSENT
@@ -15,7 +16,6 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.services.jobs.job_nodes import directory_taken, look_for_nodes
-from nodeheal.services.jobs.submit_job import submit_job
 
 NOT_YET = "(registered with the job)"
 
@@ -47,16 +47,16 @@ def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions
     return Plan(job, placement, tuple(_doubts(spec, job, ports)))
 
 
-def submit_plan(spec: JobSpec, plan: Plan, ports: Ports, definitions: TaskDefinitions, *, is_idempotent: bool) -> Job:
-    """Put it on record and start it; the job as recorded. Raises ValueError for a name that is taken.
-
-    A crash in between leaves at most an unused revision, or a job that starts when it is submitted again.
-    """
-    job = plan.job
-    known = ports.jobs.get(job.job_id)
-    if known is None and spec.image is not None:
-        job = replace(job, task_definition=definitions.register(spec).name)
-    return submit_job(job, ports, is_idempotent=is_idempotent)
+def placement_of(plan: Plan) -> JobPlacement:
+    """Returns where the job would run now."""
+    nodes = plan.placement.nodes
+    return JobPlacement(
+        pool=plan.job.pool,
+        cluster=plan.job.cluster,
+        nodes=tuple(node.node_id for node in nodes),
+        racks=tuple(sorted({node.rack for node in nodes if node.rack})),
+        why=plan.placement.why,
+    )
 
 
 def differences(wanted: Job, known: Job) -> list[str]:

@@ -64,18 +64,31 @@ def written_off(run: Run) -> Run:
     )
 
 
-def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Start all ranks or none: a rank that is refused takes the others down again.
+def job_of_others(node: Node, job_id: str, ports: Ports) -> str:
+    """The job that the node has, or is claimed for, and that is not this one; empty: none that is not over."""
+    for name in (node.job_id, node.claimed_by):
+        other = ports.jobs.get(name) if name not in (None, job_id) else None
+        if other is not None and not other.is_over:
+            return other.job_id
+    return ""
 
-    The nodes are marked first: one that is about to train must not be anybody's spare.
+
+def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Start all ranks or none: a rank that is refused takes the others down again. Raises PlacementRefused.
+
+    The nodes are marked first: one that is about to train must not be anybody's spare. A node that has another job by
+    its own record is refused, whatever the run says.
     """
-    for task in run.tasks:
-        node = node_of(task.node_id, ports)
+    nodes = [node_of(task.node_id, ports) for task in run.tasks]
+    for node in nodes:
+        if other := job_of_others(node, job.job_id, ports):
+            raise PlacementRefused(f"{node.node_id} has {other}")
+    for node in nodes:
         # What the last run's faults settled is settled for that run: the next one's are news.
         settled = {
             fault: by for fault, by in node.resolved_faults.items() if not was_fault_of_job(fault, policy, node.pool)
         }
-        save_node(ports, node, job_id=job.job_id, resolved_faults=settled)
+        save_node(ports, node, job_id=job.job_id, job_run=run.number, resolved_faults=settled)
     master = node_of(run.tasks[0].node_id, ports)
     started: list[str] = []
     # A call that is repeated after a crash must find what the first one started: the scheduler starts a rank twice.

@@ -4,12 +4,13 @@ from dataclasses import replace
 from typing import Never
 
 from nodeheal.contract.vocabulary import JobState
+from nodeheal.domain.errors import Conflict, NotFound
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
 
 
 def submit_job(job: Job, ports: Ports, *, is_idempotent: bool = False) -> Job:
-    """The job as recorded. One that exists is refused with ValueError; `is_idempotent`: it is returned, and a start
+    """The job as recorded. Raises Conflict for one that exists; `is_idempotent`: it is returned, and a start
     that a crash has lost is made up for."""
     if not ports.jobs.save(job):
         known = ports.jobs.get(job.job_id)
@@ -22,20 +23,20 @@ def submit_job(job: Job, ports: Ports, *, is_idempotent: bool = False) -> Job:
 
 
 def refuse_known(job: Job) -> Never:
-    """Raises ValueError: the name is taken."""
+    """Raises Conflict: the name is taken."""
     again = "--idempotent returns it"
     if job.is_over:
         again = f"`nodeheal jobs restart {job.job_id}` runs the old one again as it was, and not this file"
-    raise ValueError(f"name: job {job.job_id} exists already ({job.state}); give another name, or {again}")
+    raise Conflict(f"name: job {job.job_id} exists already ({job.state}); give another name, or {again}")
 
 
 def restart_job(job_id: str, ports: Ports) -> Job:
-    """Submit a job that is over once more, as it was. Raises ValueError for one that is not over, or not known."""
+    """Submit a job that is over once more, as it was. Raises NotFound, and Conflict for one that is not over."""
     known = ports.jobs.get(job_id)
     if known is None:
-        raise ValueError(f"no job {job_id} is known; see `nodeheal jobs list`")
+        raise NotFound(f"no job {job_id} is known; see `nodeheal jobs list`")
     if not known.is_over:
-        raise ValueError(f"{job_id} is {known.state}: stop it first")
+        raise Conflict(f"{job_id} is {known.state}: stop it first")
     again = replace(
         known,
         state=JobState.SUBMITTED,
@@ -48,6 +49,6 @@ def restart_job(job_id: str, ports: Ports) -> Job:
         run_said_to_run=0,
     )
     if not ports.jobs.save(again):
-        raise ValueError(f"{job_id} has just been changed by somebody else; look, and try again")
+        raise Conflict(f"{job_id} has just been changed by somebody else; look, and try again")
     ports.workflows.run_job(again.job_id, again.submission)
     return again

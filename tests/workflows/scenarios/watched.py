@@ -14,7 +14,7 @@ from nodeheal.domain.operation import job_owner
 from nodeheal.operations.engine import reconcile_all
 from nodeheal.operations.steps import launch_gang, watch_gang
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.intake.wakeup import on_stop_requested, on_task_change
+from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.runs import await_end, may_write
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.jobs.sweep_jobs import START_SECONDS, sweep_jobs
@@ -155,7 +155,7 @@ def it_waits_for_nodes_when_the_sweep_passes() -> list[str]:
         cluster.clock.advance(2 * START_SECONDS)
         again.extend(sweep_jobs("demo", cluster.ports, cluster.policy))
         ask_to_stop("llama", "ada", cluster.ports)
-        on_stop_requested("llama", cluster.ports)
+        reconcile_all(job_owner("llama"), cluster.ports)
 
     it.ports.nodes.save(node("mi-0000000e", job_id="another"))
     it.while_waiting = [passes]
