@@ -6,6 +6,7 @@ gave is never replaced.
 """
 
 import argparse
+import heapq
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -22,6 +23,7 @@ from typing import Any
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.diagnostics.bench import OUTPUT_BYTES, Output
 from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, LATEST, number, whole_number
+from nodeheal.agent.stream import NotRun, stream
 from nodeheal.contract import words
 from nodeheal.parsers import slurm_report
 from nodeheal.parsers.slurm import (
@@ -67,7 +69,6 @@ _OF_A_JOB = (
     "restarts",
     "partition",
     "nodes",
-    "node_list",
     "has_failed",
     "name",
 )
@@ -75,6 +76,7 @@ _LOST = ("FAILED", "NODE_FAIL")
 LOST, REQUEUED = "lost", "requeued"  # the outcome of a job from before nodeheal's turn
 
 Run = Callable[[Sequence[str], float], Output]
+Stream = Callable[[Sequence[str], float], Iterable[bytes]]
 
 
 class NoAnswerError(Exception):
@@ -93,15 +95,20 @@ class Requeued:
 class Controller:
     """A Slurm cluster, through its commands on a machine that has them."""
 
-    def __init__(self, run: Run = run_tool) -> None:
-        """Slurm's commands inherit this process's environment, which sets their time format."""
+    def __init__(self, run: Run = run_tool, stream: Stream = stream) -> None:
+        """Slurm's commands inherit this process's environment, which sets their time format. `stream` runs `squeue`,
+        because any user may submit any number of jobs.
+        """
         os.environ.update(TIMES)
-        self._run = run
+        self._run, self._stream = run, stream
 
     def nodes(self) -> list[SlurmNode]:
         """Return all nodes. Raises NoAnswerError."""
         mark = _mark()
-        return _read(parse_nodes, self._asked("sinfo", "--Node", "--noheader", "--format", node_format(mark)), mark)
+        try:
+            return parse_nodes(self._asked("sinfo", "--Node", "--noheader", "--format", node_format(mark)), mark)
+        except ValueError as error:
+            raise NoAnswerError(str(error)) from None
 
     def nodes_at(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
         """Return the nodes by these of Slurm's addresses. An address that two nodes share is left out.
@@ -116,12 +123,16 @@ class Controller:
         return {address: nodes[0] for address, nodes in found.items() if len(nodes) == 1}
 
     def jobs(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
-        """Return the unfinished jobs with a part on one of these nodes. Raises NoAnswerError.
+        """Return the unfinished jobs with a part on one of these nodes, as many as one answer holds. Raises
+        NoAnswerError.
 
         It includes jobs that had a part, have just failed, and may be requeued.
         """
+        return slurm_report.first_jobs(self._concerned(nodes))[0]
+
+    def _concerned(self, nodes: Sequence[SlurmNode]) -> Iterator[SlurmJob]:
         jobs = self._jobs_on(nodes)
-        return [job for job in jobs if not job.is_leaving or (job.may_requeue and _has_just_failed(job))]
+        return (job for job in jobs if not job.is_leaving or (job.may_requeue and _has_just_failed(job)))
 
     def stopped(self, nodes: Sequence[SlurmNode], incident: str) -> dict[str, tuple[SlurmJob, str]]:
         """Return the jobs that the fault of these nodes may have stopped already, by id, each with its outcome.
@@ -130,16 +141,22 @@ class Controller:
         its own script. It need not have run there: Slurm does not keep where. Raises NoAnswerError.
         """
         since = _fault_at(incident) - BEFORE_SECONDS
-        found = [(job, LOST) for job in self._jobs_on(nodes) if job.state in _LOST and not job.may_requeue]
-        found += [(job, REQUEUED) for job in self._jobs("--states", _REQUEUED) if job.restarts] if nodes else []
-        at = {job.job_id: (job.ended_at if what == LOST else job.submitted_at) or 0 for job, what in found}
-        near = [one for one in found if since <= at[one[0].job_id] <= since + BEFORE_SECONDS + FAILED_SECONDS]
-        newest = sorted(near, key=lambda one: -at[one[0].job_id])[:MOST_STOPPED]
-        return {job.job_id: (job, what) for job, what in newest}
+        until = since + BEFORE_SECONDS + FAILED_SECONDS
 
-    def _jobs_on(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
+        def near() -> Iterator[tuple[int, SlurmJob, str]]:
+            for job in self._jobs_on(nodes):
+                if job.state in _LOST and not job.may_requeue and since <= (job.ended_at or 0) <= until:
+                    yield job.ended_at or 0, job, LOST
+            for job in self._jobs("--states", _REQUEUED) if nodes else ():
+                if job.restarts and since <= (job.submitted_at or 0) <= until:
+                    yield job.submitted_at or 0, job, REQUEUED
+
+        newest = heapq.nlargest(MOST_STOPPED, near(), key=lambda one: one[0])
+        return {job.job_id: (job, what) for _, job, what in newest}
+
+    def _jobs_on(self, nodes: Sequence[SlurmNode]) -> Iterator[SlurmJob]:
         here = ("--nodelist", ",".join(_name_of(node) for node in nodes))
-        return self._jobs(*here, "--states", _ON_NODES) if nodes else []
+        return self._jobs(*here, "--states", _ON_NODES) if nodes else iter(())
 
     def report(self) -> dict[str, Any]:
         """Return the nodes out of service and the jobs that Slurm knows, up to the size of one answer. Raises
@@ -200,8 +217,8 @@ class Controller:
         not touched.
         """
         node = self.nodes_at([address]).get(address)
-        here = {job.job_id: job for job in self.jobs([node])} if node is not None else {}
-        job = here.get(job_id)
+        here = self._concerned([node]) if node is not None else ()
+        job = next((one for one in here if one.job_id == job_id), None)
         if job is None or job.restarts > restarts:
             return self._gone(job_id, restarts)
         if not job.may_requeue:
@@ -213,7 +230,7 @@ class Controller:
 
     def _gone(self, job_id: str, restarts: int) -> Requeued:
         """Describe a job that does not run on the node: whether it was requeued since."""
-        known = self._jobs("--jobs", job_id, "--states", "all") if self._knows(job_id) else []
+        known = self._jobs("--jobs", job_id, "--states", "all") if self._knows(job_id) else ()
         job = next((one for one in known if one.job_id == job_id), None)
         if job is not None and job.restarts > restarts:
             return Requeued(requeued=True, is_held=job.is_held)
@@ -224,9 +241,15 @@ class Controller:
     def _knows(self, job_id: str) -> bool:
         return not self._refused("scontrol", "show", "job", job_id)
 
-    def _jobs(self, *only: str) -> list[SlurmJob]:
+    def _jobs(self, *only: str) -> Iterator[SlurmJob]:
         mark = _mark()
-        return _read(parse_jobs, self._asked("squeue", "--noheader", "--Format", job_format(mark), *only), mark)
+        command = ("squeue", "--noheader", "--Format", job_format(mark), *only)
+        try:
+            yield from parse_jobs(self._stream(command, SECONDS), mark)
+        except NotRun as error:
+            raise NoAnswerError(_with_last_line(f"squeue: {error}", error.errors)) from None
+        except ValueError as error:
+            raise NoAnswerError(str(error)) from None
 
     def _asked(self, *command: str) -> str:
         output = self._ended(command)
@@ -258,8 +281,12 @@ class Controller:
 
 def no_answer(tool: str, output: Output) -> str:
     """Return why one of Slurm's commands gave no answer, with its last output."""
-    last = output.errors.strip().rpartition("\n")[2]
-    return f"{tool}: {output.ran.error}" + f"; it said {last!r}" * bool(last)
+    return _with_last_line(f"{tool}: {output.ran.error}", output.errors)
+
+
+def _with_last_line(why: str, errors: str) -> str:
+    last = errors.strip().rpartition("\n")[2]
+    return why + f"; it said {last!r}" * bool(last)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -333,7 +360,7 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             return _nodes(found, addresses)
         case "drain":
             drained = controller.drain(addresses, arguments.incident)
-            has_jobs = {where: bool(_jobs(controller, [node], arguments.incident)) for where, node in drained.items()}
+            has_jobs = {where: _has_jobs(controller, node, arguments.incident) for where, node in drained.items()}
             return _nodes(drained, addresses, has_jobs=has_jobs)
         case "resume":
             return _nodes(controller.resume(addresses, arguments.incident), addresses)
@@ -342,13 +369,25 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             nodes = {where: node for where, (node, _) in asked.items()}
             return _nodes(nodes, addresses, why_not={where: why_not for where, (_, why_not) in asked.items()})
         case "jobs":
-            return {"jobs": _jobs(controller, list(controller.nodes_at(addresses).values()), arguments.incident)}
+            jobs = _jobs(controller, list(controller.nodes_at(addresses).values()), arguments.incident)
+            return {"jobs": slurm_report.fitting(jobs, slurm_report.CHARACTERS)[0]}
         case "report":
             return controller.report()
         case _:
             return vars(
                 controller.requeue(arguments.job, addresses[0], arguments.restarts, hold=arguments.hold == "yes")
             )
+
+
+def _has_jobs(controller: Controller, node: SlurmNode, incident: str) -> bool:
+    """Whether the control plane is to ask for the jobs of a node that is drained now. Where that is not known, it is:
+    the drain is done all the same.
+    """
+    try:
+        return bool(_jobs(controller, [node], incident))
+    except NoAnswerError as error:
+        sys.stderr.write(f"the jobs of {node.name} are not known: {error}\n")
+        return True
 
 
 def _jobs(controller: Controller, nodes: Sequence[SlurmNode], incident: str) -> list[dict[str, Any]]:
@@ -417,13 +456,6 @@ def _addresses_of(said: str) -> set[str]:
 def _mark() -> str:
     """Return a random separator that no reason or name can contain."""
     return f"|{secrets.token_urlsafe(6)}|"
-
-
-def _read(parse: Callable[[str, str], list[Any]], text: str, mark: str) -> list[Any]:
-    try:
-        return parse(text, mark)
-    except ValueError as error:
-        raise NoAnswerError(str(error)) from None
 
 
 def _addresses(text: str) -> list[str]:

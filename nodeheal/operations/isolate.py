@@ -87,10 +87,25 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         with suppress(NotEnrolled, NotAccepted):  # only people read the tag: the gang is stopped without it
             ports.scheduler_of(node).show_isolation(node, placement, request.incident_id)
     add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
-    aside = stop_unmanaged_tasks(request, node, placement, ports, world.policy) if record.has_tasks else ""
+    aside = _stop_others(operation, node, placement, world) if record.has_tasks else ""
     operation = stop_ranks(operation, world, aside)
     ask_ahead(request, world)
     return operation
+
+
+def _stop_others(operation: Operation, node: Node, placement: NodePlacement, world: World) -> str:
+    """Stop the tasks of others that may be stopped. The workflow asks a scheduler again that does not answer, for as
+    long as an isolation may take; then the node is isolated all the same.
+    """
+    ports, request, drained_at = world.ports, operation.step, record_of(operation).drained_at or world.ports.clock()
+    try:
+        return stop_unmanaged_tasks(request, node, placement, ports, world.policy)
+    except NotAccepted as error:
+        if (ports.clock() - drained_at).total_seconds() < request.decision.deadline_seconds:
+            raise
+        unknown = f"tasks of others on {node.node_id} are not known, and left to run: {error}"
+        add_timeline_entry(request, ports, "others-not-known", unknown)
+        return f"; {unknown}"
 
 
 def _why_refused(it: _Isolation, world: World) -> StepResult | None:
@@ -209,7 +224,7 @@ def _switch_off(isolations: Sequence[_Isolation], placements: Sequence[str], por
 
 def _note_drained(it: _Isolation, drained: Drained, ports: Ports) -> Operation:
     """Record it, and leave the line."""
-    facts = {"is_drained": True, "by_us": it.node.drained_by_us, **vars(drained)}
+    facts = {"drained_at": ports.clock(), "by_us": it.node.drained_by_us, **vars(drained)}
 
     def noted(one: Operation) -> Operation:
         return replace(one, line=None, data_json=record_of(one).model_copy(update=facts).model_dump_json())
@@ -226,7 +241,7 @@ def _stand_in_line(it: _Isolation, ports: Ports) -> None:
     line = (isolation_line(node.scheduler, node.cluster), f"{ports.clock():%Y-%m-%dT%H:%M:%SZ}#{node.node_id}")
 
     def standing(one: Operation) -> Operation:
-        if one.is_over or one.line is not None or record_of(one).is_drained:
+        if one.is_over or one.line is not None or record_of(one).drained_at:
             return one
         return replace(one, state=OperationState.SENDING, line=line)
 
@@ -237,7 +252,7 @@ def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
     record, node = record_of(operation), facts.node
     left = ranks_left(record, facts.run)
     is_ours = node is not None and node.state is NodeState.ISOLATED and node.open_incident == operation.incident_id
-    if facts.is_final and not (record.is_drained and is_ours):
+    if facts.is_final and not (record.drained_at and is_ours):
         why = "it could not be drained"
         return step_result(operation, facts.now, Outcome.FAILED, why, facts=Isolated(is_drained=False))
     if record.is_asked and not left:

@@ -1,10 +1,14 @@
 """`nodeheal-agent slurm` on a real Slurm: what it drains, requeues and resumes, and what it leaves alone."""
 
 import getpass
+import io
 import json
+import subprocess
 import time
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
@@ -12,7 +16,7 @@ from typer.testing import CliRunner
 
 from nodeheal.agent import slurm as agent
 from nodeheal.agent.commands import carry_out
-from nodeheal.agent.node_command import EXIT_REFUSED
+from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED
 from nodeheal.agent.slurm import EXIT_NO_ANSWER, Controller, NoAnswerError
 from nodeheal.cli.main import app
 from nodeheal.parsers.slurm import SlurmJob
@@ -28,6 +32,19 @@ ResumeProgram={program}
 SuspendTime=86400
 SuspendTimeout=5
 """
+
+
+HELD = 3_500
+
+
+def run(*words: str) -> dict[str, Any]:
+    """One verb of the agent's command, as the SSM document runs it."""
+    output = io.StringIO()
+    with redirect_stdout(output):
+        assert carry_out(["slurm", *words]) == EXIT_DONE
+    assert len(output.getvalue()) < 24_000
+    answer: dict[str, Any] = json.loads(output.getvalue())
+    return answer
 
 
 def jobs_at(where: str) -> list[SlurmJob]:
@@ -105,6 +122,29 @@ def test_where_slurm_powers_nothing_down_it_is_refused_with_what_is_missing(slur
 
     assert "Invalid node state specified" in why_not
     assert "SuspendProgram" in why_not
+
+
+def test_thousands_of_jobs_of_one_user_keep_no_node_from_being_drained(alone: Alone) -> None:
+    """Any user may submit as many, with names of up to 1,024 characters: 9 MB of names."""
+    slurm = alone(2, "MaxJobCount=20000\nMaxArraySize=20000\n")
+    node, _ = slurm.names
+    where = slurm.addresses[node]
+    mine = slurm.submit("sleep 600", "--requeue", f"--nodelist={node}")
+    slurm.run_until(mine, "RUNNING")
+    held = f"sbatch --quiet --hold --job-name={'ü' * 512} --wrap true >/dev/null || exit 1"
+    subprocess.run(
+        ["bash", "-c", f"for i in $(seq {HELD}); do {held}; done"], env=dict(slurm.environment), check=True, timeout=120
+    )
+
+    drained = run("drain", "--addresses", where, "--incident", INCIDENT)
+    jobs = run("jobs", "--addresses", where, "--incident", INCIDENT)
+    report = run("report")
+
+    assert (drained["nodes"][where]["state"], drained["nodes"][where]["has_jobs"]) == ("draining", True)
+    assert [job["job_id"] for job in jobs["jobs"]] == [mine]
+    told = unpack(report)
+    assert len(told["jobs"]) + told["more_jobs"] == HELD + 1
+    assert told["jobs"][0]["job_id"] == mine
 
 
 def test_a_node_that_is_drained_for_another_incident_is_not_resumed_for_this_one(slurm: Slurm) -> None:

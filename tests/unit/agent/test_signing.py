@@ -96,7 +96,11 @@ def test_the_daemon_and_the_orders_share_one_key_that_only_its_owner_reads(
 ) -> None:
     first, second = (Signer(folder, IDENTITY.node_id, item, time.clock()) for _ in range(2))
 
-    assert signed(first)["key_id"] == signed(second)["key_id"] == signed(Signer(folder, IDENTITY.node_id, item, time.clock()))["key_id"]
+    assert (
+        signed(first)["key_id"]
+        == signed(second)["key_id"]
+        == signed(Signer(folder, IDENTITY.node_id, item, time.clock()))["key_id"]
+    )
     assert stat.S_IMODE((folder / FILE_NAME).stat().st_mode) == 0o600
     assert [path.name for path in folder.iterdir()] == [FILE_NAME]
 
