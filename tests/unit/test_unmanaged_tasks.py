@@ -369,7 +369,7 @@ def test_an_isolation_that_is_done_is_believed_though_nobody_can_tell_whose_task
     def not_known(*_: object) -> list[UnmanagedTask]:
         raise NotAccepted("squeue: no answer within 10 s")
 
-    unmanaged_tasks_of(it).unmanaged_tasks = not_known  # type: ignore[method-assign]
+    unmanaged_tasks_of(it).unmanaged_tasks = not_known  # type: ignore[assignment,method-assign]
     with pytest.raises(NotAccepted):  # the workflow asks again
         isolate_node(asked, it.ports, ACT)
     it.clock.advance(asked.decision.deadline_seconds)
