@@ -43,6 +43,8 @@ ACTION_REPLACE = "Action:Replace"  # the reason that HyperPod's own daemon looks
 POWER_DOWN = "power_down"
 NONE = "none"  # an option that is not given, as the SSM document writes it
 ADDRESSES = 50  # nodes of one call
+NODE_CHARACTERS = 700  # of an answer, for what is not a job: a reason names an incident, or is cut
+REASON_CHARACTERS = 200
 _INCIDENT = re.compile(words.INCIDENT)
 _JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?")  # of an array's task, of a part of a heterogeneous job
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
@@ -165,20 +167,20 @@ class Controller:
         out = [(node, sorted(_addresses_of(node.address))) for node in self.nodes() if not node.is_in_service]
         return slurm_report.pack(out, self._jobs("--states", "all"))
 
-    def drain(self, addresses: Collection[str], incident: str) -> dict[str, SlurmNode]:
-        """Drain these nodes, with nodeheal's reason. A node with a person's reason is left as it is."""
-        before = self.nodes_at(addresses)
-        reason = f"{OUR_REASON}{incident}"
-        wanted = [
-            node
-            for node in before.values()
-            if not node.is_by_person and not (_is_drained(node) and node.incident == incident)
-        ]
-        if not wanted:
-            return before
-        names = ",".join(_name_of(node) for node in wanted)
-        self._told("scontrol", "update", f"NodeName={names}", "State=DRAIN", f"Reason={reason}")
-        return self.nodes_at(addresses)
+    def drain(self, incidents: Mapping[str, str]) -> dict[str, SlurmNode]:
+        """Drain the nodes at these addresses, each with nodeheal's reason, which names its incident. A node with a
+        person's reason is left as it is. Raises NoAnswerError.
+        """
+        before = self.nodes_at(incidents)
+        wanted = {
+            where: node
+            for where, node in before.items()
+            if not node.is_by_person and not (_is_drained(node) and node.incident == incidents[where])
+        }
+        for where, node in wanted.items():
+            reason = f"{OUR_REASON}{incidents[where]}"
+            self._told("scontrol", "update", f"NodeName={_name_of(node)}", "State=DRAIN", f"Reason={reason}")
+        return self.nodes_at(incidents) if wanted else before
 
     def resume(self, addresses: Collection[str], incident: str = NONE) -> dict[str, SlurmNode]:
         """Resume nodes whose reason is nodeheal's, for this incident if one is given, or Slurm's own."""
@@ -307,7 +309,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         verb = verbs.add_parser(name, help=purpose)
         verb.add_argument("--addresses", type=_addresses, default=[], help="addresses of nodes, separated by commas")
         verb.add_argument(
-            "--incident", type=_text(_INCIDENT), default=NONE, help="the incident, which the reason names"
+            "--incident", type=_incidents, default=[], help="the incident; of `drain`: that of each address, by commas"
         )
         verb.add_argument("--job", type=_text(_JOB_ID), default=NONE, help="its id: 12, or 12_3 in an array")
         verb.add_argument("--how", choices=("action_replace", POWER_DOWN, NONE), default=NONE, help="of `replace`")
@@ -343,8 +345,8 @@ def _what_is_missing(arguments: argparse.Namespace) -> str:
     verb = arguments.verb
     if verb not in ("nodes", "report") and not arguments.addresses:
         return f"{verb} needs --addresses"
-    if verb == "drain" and arguments.incident == NONE:
-        return "drain needs --incident"
+    if verb == "drain" and len(arguments.incident) != len(set(arguments.addresses)):
+        return "drain needs --incident with one incident for each of --addresses"
     if verb == "replace" and arguments.how == NONE:
         return "replace needs --how action_replace or --how power_down"
     if verb == "requeue" and (arguments.job == NONE or len(arguments.addresses) != 1):
@@ -354,23 +356,26 @@ def _what_is_missing(arguments: argparse.Namespace) -> str:
 
 def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, Any]:
     addresses = arguments.addresses
+    incident = arguments.incident[0] if arguments.incident else NONE
     match arguments.verb:
         case "nodes":
             found = controller.nodes_at(addresses) if addresses else {node.name: node for node in controller.nodes()}
             return _nodes(found, addresses)
         case "drain":
-            drained = controller.drain(addresses, arguments.incident)
-            has_jobs = {where: _has_jobs(controller, node, arguments.incident) for where, node in drained.items()}
-            return _nodes(drained, addresses, has_jobs=has_jobs)
+            incidents = dict(zip(addresses, arguments.incident, strict=True))
+            drained = controller.drain(incidents)
+            room = slurm_report.CHARACTERS // len(incidents) - NODE_CHARACTERS
+            jobs = {where: _fitting_jobs(controller, node, incidents[where], room) for where, node in drained.items()}
+            return _nodes(drained, addresses, jobs=jobs)
         case "resume":
-            return _nodes(controller.resume(addresses, arguments.incident), addresses)
+            return _nodes(controller.resume(addresses, incident), addresses)
         case "replace":
             asked = controller.replace(addresses, arguments.how)
             nodes = {where: node for where, (node, _) in asked.items()}
             return _nodes(nodes, addresses, why_not={where: why_not for where, (_, why_not) in asked.items()})
         case "jobs":
-            jobs = _jobs(controller, list(controller.nodes_at(addresses).values()), arguments.incident)
-            return {"jobs": slurm_report.fitting(jobs, slurm_report.CHARACTERS)[0]}
+            listed = _jobs(controller, list(controller.nodes_at(addresses).values()), incident)
+            return {"jobs": slurm_report.fitting(listed, slurm_report.CHARACTERS)[0]}
         case "report":
             return controller.report()
         case _:
@@ -379,15 +384,18 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             )
 
 
-def _has_jobs(controller: Controller, node: SlurmNode, incident: str) -> bool:
-    """Whether the control plane is to ask for the jobs of a node that is drained now. Where that is not known, it is:
-    the drain is done all the same.
+def _fitting_jobs(
+    controller: Controller, node: SlurmNode, incident: str, characters: int
+) -> list[dict[str, Any]] | None:
+    """Return the jobs of a node that is drained now. None: they are not known, or too many for this answer, and the
+    control plane asks again; the drain is done all the same.
     """
     try:
-        return bool(_jobs(controller, [node], incident))
+        jobs = _jobs(controller, [node], incident)
     except NoAnswerError as error:
         sys.stderr.write(f"the jobs of {node.name} are not known: {error}\n")
-        return True
+        return None
+    return jobs if len(slurm_report.fitting(jobs, characters)[0]) == len(jobs) else None
 
 
 def _jobs(controller: Controller, nodes: Sequence[SlurmNode], incident: str) -> list[dict[str, Any]]:
@@ -399,9 +407,7 @@ def _jobs(controller: Controller, nodes: Sequence[SlurmNode], incident: str) -> 
     return [{**{name: getattr(job, name) for name in _OF_A_JOB}, "before": before} for job, before in found.values()]
 
 
-def _nodes(
-    found: Mapping[str, SlurmNode], addresses: Sequence[str], **more: Mapping[str, bool | str]
-) -> dict[str, Any]:
+def _nodes(found: Mapping[str, SlurmNode], addresses: Sequence[str], **more: Mapping[str, object]) -> dict[str, Any]:
     """Return what the control plane reads of each node: its name, whether it takes work, its reason; `more`, by node.
 
     Addresses without a node are printed for people; the control plane sees that they are missing.
@@ -411,7 +417,12 @@ def _nodes(
         sys.stderr.write(f"Slurm has no node at {where}, or more than one\n")
     for where, node in found.items():
         derived = {name: getattr(node, name) for name in ("is_in_service", "is_ours", "is_by_person")}
-        told[where] = {**vars(node), **derived, **{name: known[where] for name, known in more.items()}}
+        told[where] = {
+            **vars(node),
+            "reason": node.reason[:REASON_CHARACTERS],
+            **derived,
+            **{name: known[where] for name, known in more.items()},
+        }
     return {"nodes": told}
 
 
@@ -462,6 +473,13 @@ def _addresses(text: str) -> list[str]:
     given = [] if text == NONE else text.split(",")
     if len(given) > ADDRESSES or not all(part and re.fullmatch(words.ADDRESS, part) for part in given):
         raise argparse.ArgumentTypeError(f"{text!r}: give 1 to {ADDRESSES} addresses, separated by commas")
+    return given
+
+
+def _incidents(text: str) -> list[str]:
+    given = [] if text == NONE else text.split(",")
+    if not all(map(_INCIDENT.fullmatch, given)):
+        raise argparse.ArgumentTypeError(f"{text!r}: each must match {_INCIDENT.pattern}")
     return given
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation, OperationState, incident_owner, job_owner
 from nodeheal.operations.handler import Facts
@@ -21,7 +22,7 @@ class GangRecord(Frozen):
 
     `outstanding`: placements of the ranks that were to stop. `is_asked`: they were, or there was none. The others are
     of an isolation: since when the node takes no new work, whether by our hand, under which name, and whether tasks
-    were on it then; and what else it has to report.
+    were on it then, and which, where they were listed; and what else it has to report.
     """
 
     run: int = 0
@@ -31,6 +32,7 @@ class GangRecord(Frozen):
     by_us: bool = False
     placement: str = ""
     has_tasks: bool = True
+    tasks: tuple[UnmanagedTask, ...] | None = None
     aside: str = ""
 
 
