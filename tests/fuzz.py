@@ -121,7 +121,12 @@ def targets() -> list[Target]:
             (own.Broken,),
         ),
         Target("slurm-nodes", text(lambda said: parse_nodes(said, "|x|")), [SLURM_NODES], (ValueError,)),
-        Target("slurm-jobs", text(lambda said: parse_jobs(said, "|x|")), [SLURM_JOBS], (ValueError,)),
+        Target(
+            "slurm-jobs",
+            text(lambda said: list(parse_jobs([said.encode("utf-8", "replace")], "|x|"))),
+            [SLURM_JOBS],
+            (ValueError,),
+        ),
         Target("slurm-config", text(parse_config), [b"SLURM_VERSION = 22.05.8\nTreeWidth = 50\n"], (ValueError,)),
         Target("batch-script", text(lambda said: doubts_of(parse_script(said), [], {})), scripts, (ValueError,)),
         Target("email", text(plain), [*foreign, *logs]),

@@ -24,7 +24,7 @@ UNIT = "nodeheal-after-boot.service"
 FILE = "after-boot.json"
 LONGEST = 4_096  # characters of a command
 _ASKED = ("level", "checks", "first", "request_id", "expires_at")
-_NOT_ON = "not_on"
+_NODE, _NOT_ON = "node", "not_on"
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def leave(text: str, boot_id: str, config: AgentConfig, call: systemd.Call) -> s
     folder = Path(config.orders_dir)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(folder / FILE, json.dumps({**command, _NOT_ON: boot_id}), 0o600, os.fsync)
+        replace_file(folder / FILE, json.dumps({**command, _NODE: config.node_id, _NOT_ON: boot_id}), 0o600, os.fsync)
     except OSError as error:
         logger.warning("no diagnostics are left for the next boot", extra={"why": error})
         return ""
@@ -70,10 +70,10 @@ def carry_out(arguments: argparse.Namespace) -> int:
     if command is None:
         return EXIT_DONE
     running = config.boot_id()
-    if command.pop(_NOT_ON) == running:
-        logger.error(
-            "diagnostics refused", extra={"why": "the node has not rebooted", "request": command["request_id"]}
-        )
+    node, left_on = command.pop(_NODE), command.pop(_NOT_ON)
+    if node != config.node_id or left_on == running:
+        why = f"they were left for {node}" if node != config.node_id else "the node has not rebooted"
+        logger.error("diagnostics refused", extra={"why": why, "request": command["request_id"]})
         return EXIT_REFUSED
     if diag.is_running(config):
         logger.warning("other diagnostics are running", extra={"request": command["request_id"]})
@@ -110,7 +110,7 @@ def _take(place: Path) -> dict[str, str] | None:
         return None
     finally:
         os.close(folder)
-    command = _read(text, _NOT_ON) if is_ours else None
+    command = _read(text, _NODE, _NOT_ON) if is_ours else None
     if command is None:
         logger.error("the stored diagnostics command is not valid", extra={"file": place / FILE})
     return command

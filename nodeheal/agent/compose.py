@@ -17,7 +17,7 @@ from nodeheal.agent.sts_identity import StsIdentity
 
 def open_spool(config: AgentConfig) -> Spool:
     """Open the node's spool. The agent and its commands share it, perhaps as different users."""
-    return Spool(Path(config.state_dir), config.spool_mib, Clock(), config.boot_id())
+    return Spool(Path(config.state_dir), config.spool_mib, Clock(), config.boot_id(), config.node_id)
 
 
 def event_bus(config: AgentConfig, clock: Clock, signer: Signer | None = None) -> EventBus:
@@ -29,7 +29,8 @@ def event_bus(config: AgentConfig, clock: Clock, signer: Signer | None = None) -
 
 def signer_of(config: AgentConfig, clock: Clock, *, may_rotate: bool = False) -> Signer:
     """Create the signer of this node's events. Only the watching agent may replace the key."""
-    return Signer(Path(config.state_dir), heartbeat_item(config, clock), clock, may_rotate=may_rotate)
+    folder, item = Path(config.state_dir), heartbeat_item(config, clock)
+    return Signer(folder, config.node_id, item, clock, may_rotate=may_rotate)
 
 
 def heartbeat_item(config: AgentConfig, clock: Clock) -> HeartbeatItem:

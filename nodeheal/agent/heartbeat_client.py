@@ -130,7 +130,7 @@ class HeartbeatItem:
         old += _outlived(self._update(worded), key, now)
         if old:
             self._update(worded)
-        return self._own_name()
+        return self.name()
 
     def _update(self, worded: Callable[[str, float], dict[str, object]]) -> Mapping[str, object]:
         """Call DynamoDB and return its answer. Raises HeartbeatRejected."""
@@ -139,9 +139,9 @@ class HeartbeatItem:
             return json.dumps(worded(user_id, self._table.ahead.total_seconds())).encode()
 
         try:
-            user_id = self._own_name()
+            user_id = self.name()
             status, raw = self._table.ask(_HEADERS, body)
-        except (IdentityError, NoAnswer) as error:
+        except NoAnswer as error:
             raise HeartbeatRejected(str(error), error.is_refusal) from error
         answer = _parsed(raw)
         if status == http.HTTPStatus.OK:
@@ -154,11 +154,14 @@ class HeartbeatItem:
         message = answer.get("message") or answer.get("Message") or ""
         raise HeartbeatRejected(f"{status} {code} {message}".strip(), is_refusal)
 
-    def _own_name(self) -> str:
-        """Return the name of this node's item. Raises IdentityError, HeartbeatRejected: the control plane would not
-        read another item.
+    def name(self) -> str:
+        """Return the name of this node's item. Raises HeartbeatRejected, also where the credentials are another
+        machine's: the control plane would not read another item.
         """
-        user_id = self._caller.identity().user_id
+        try:
+            user_id = self._caller.identity().user_id
+        except IdentityError as error:
+            raise HeartbeatRejected(str(error), error.is_refusal) from error
         if user_id.rpartition(":")[2] != self._machine_id:
             self._caller.forget()
             raise HeartbeatRejected(f"the credentials here are {user_id}'s, not {self._machine_id}'s", is_refusal=True)

@@ -228,7 +228,9 @@ def _look(arguments: argparse.Namespace, terms: Terms, say: Say) -> None:
     config, clock = given(arguments), Clock()
     boot_id = config.boot_id()
     checks = [one for one in chosen(config) if not _is_left_out(one.name, terms.without)]
-    passes = _Passes(config, {"boot_id": boot_id, "level": terms.level, "checks": [one.name for one in checks]}, clock)
+    names = [one.name for one in checks]
+    asked = {"node_id": config.node_id, "boot_id": boot_id, "level": terms.level, "checks": names}
+    passes = _Passes(config, asked, clock)
     if passes.is_valid(terms.valid_seconds):
         say(Answer(Verdict.OK, "the node has passed recently"))
         return
@@ -322,7 +324,7 @@ def events_of(found: Report, event_factory: EventFactory, job: str, at: datetime
 
 
 class _Passes:
-    """Stores the last pass of this node, in root's folder: of the same boot, level and checks.
+    """Stores the last pass of this node, in root's folder: of the same node, boot, level and checks.
 
     It is dated by the seconds since boot, which nobody can set, so setting the clock does not extend it.
     """

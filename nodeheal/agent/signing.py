@@ -1,6 +1,7 @@
 """Signs this node's events with a key that never leaves it; the public key is in the node's heartbeat item. See ADR 49.
 
-The daemon and root's commands share one key file. Only the daemon replaces the key.
+The daemon and root's commands share one key file. Only the daemon replaces the key. The file names its node: a disk may
+be copied to another machine, and a hybrid machine registered again (ADR 82).
 """
 
 import base64
@@ -58,6 +59,11 @@ class Signs(Protocol):
 class KeyItem(Protocol):
     """The node's own item in the heartbeat table."""
 
+    def name(self) -> str:
+        """Return the name of the item, which the credentials prove. Raises HeartbeatRejected where they are another
+        machine's.
+        """
+
     def publish(self, key: PublicKey, now: float) -> str:
         """Write the public key; returns the name of the item. Raises HeartbeatRejected."""
 
@@ -69,6 +75,7 @@ class KeyItem(Protocol):
 class Key:
     """The content of the key file. `signer`: the item with the public key; empty: not published yet."""
 
+    node_id: str
     secret: str  # 32 bytes in Base64
     created_at: float
     signer: str = ""
@@ -78,13 +85,14 @@ class Key:
 class Signer:
     """Signs events. Safe to use from several threads, and beside other processes."""
 
-    def __init__(self, folder: Path, item: KeyItem, clock: Clock, *, may_rotate: bool = False) -> None:
+    def __init__(self, folder: Path, node_id: str, item: KeyItem, clock: Clock, *, may_rotate: bool = False) -> None:
         self._folder = folder
+        self._node_id = node_id
         self._item = item
         self._clock = clock
         self._may_rotate = may_rotate
         self._lock = threading.RLock()
-        self._key = _loaded(folder) or _kept(folder, _new_key(clock))
+        self._key = _loaded(folder, node_id) or _kept(folder, _new_key(node_id, clock))
         self._private = _private(self._key)
 
     def public(self) -> PublicKey:
@@ -93,18 +101,26 @@ class Signer:
             return _public(self._key)
 
     def prepare(self) -> None:
-        """Ensure that signatures made now can be verified. Costs a call once a day. Raises NotPublished."""
+        """Ensure that signatures made now can be verified. Costs a call once a day, and one for each process.
+
+        Raises NotPublished, also where the credentials are another machine's than the key: a copied disk has the key
+        and the configuration of its origin.
+        """
         with self._lock:
             now = self._clock.utc_now().timestamp()
+            try:
+                signer = self._item.name()
+            except HeartbeatRejected as error:
+                raise NotPublished(f"whose key this is cannot be told: {error}", error.is_refusal) from error
             if self._may_rotate and now - self._key.created_at > ROTATE_SECONDS:
                 self._rotate()
             age = abs(now - self._key.published_at)
-            if age <= PUBLISH_AGAIN_SECONDS and self._key.signer:
+            if age <= PUBLISH_AGAIN_SECONDS and self._key.signer == signer:
                 return
             try:
                 self._publish(self._key)
             except HeartbeatRejected as error:
-                if age > PUBLISHED_FOR_SECONDS or not self._key.signer:
+                if age > PUBLISHED_FOR_SECONDS or self._key.signer != signer:
                     raise NotPublished(f"the signing key is not published: {error}", error.is_refusal) from error
 
     def sign(self, detail_type: str, event_json: str, signed_at: float) -> str:
@@ -132,16 +148,16 @@ class Signer:
     def _rotate(self) -> None:
         """Publish a new key, then use it. The old public key stays in the item for as long as events may wait."""
         try:
-            self._publish(_new_key(self._clock))
+            self._publish(_new_key(self._node_id, self._clock))
         except HeartbeatRejected as error:
             logger.error("the signing key is old and could not be replaced; retrying later", extra={"why": error})
         else:
             logger.info("a new signing key is in use", extra={"key": _public(self._key).key_id})
 
 
-def _new_key(clock: Clock) -> Key:
+def _new_key(node_id: str, clock: Clock) -> Key:
     secret = base64.b64encode(os.urandom(SECRET_BYTES)).decode()
-    return Key(secret, created_at=clock.utc_now().timestamp())
+    return Key(node_id, secret, created_at=clock.utc_now().timestamp())
 
 
 def _private(key: Key) -> Ed25519PrivateKey:
@@ -153,8 +169,8 @@ def _public(key: Key) -> PublicKey:
     return PublicKey(key_id_of(raw), base64.b64encode(raw).decode(), int(key.created_at))
 
 
-def _loaded(folder: Path) -> Key | None:
-    """Load the key from the file; None where there is no usable one. Links are not followed."""
+def _loaded(folder: Path, node_id: str) -> Key | None:
+    """Load this node's key from the file; None where there is no usable one. Links are not followed."""
     path = folder / FILE_NAME
     try:
         with as_owner_of(folder), open_file(path) as file:
@@ -167,6 +183,9 @@ def _loaded(folder: Path) -> Key | None:
         return None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         logger.error("the signing key cannot be read; a new one is created", extra={"path": path, "why": error})
+        return None
+    if key.node_id != node_id:
+        logger.warning("the signing key is another node's; a new one is created", extra={"path": path})
         return None
     return key
 

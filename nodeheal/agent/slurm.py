@@ -6,6 +6,7 @@ gave is never replaced.
 """
 
 import argparse
+import heapq
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -22,6 +23,7 @@ from typing import Any
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.diagnostics.bench import OUTPUT_BYTES, Output
 from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, LATEST, number, whole_number
+from nodeheal.agent.stream import NotRun, stream
 from nodeheal.contract import words
 from nodeheal.parsers import slurm_report
 from nodeheal.parsers.slurm import (
@@ -41,6 +43,8 @@ ACTION_REPLACE = "Action:Replace"  # the reason that HyperPod's own daemon looks
 POWER_DOWN = "power_down"
 NONE = "none"  # an option that is not given, as the SSM document writes it
 ADDRESSES = 50  # nodes of one call
+NODE_CHARACTERS = 700  # of an answer, for what is not a job: a reason names an incident, or is cut
+REASON_CHARACTERS = 200
 _INCIDENT = re.compile(words.INCIDENT)
 _JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?")  # of an array's task, of a part of a heterogeneous job
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
@@ -67,7 +71,6 @@ _OF_A_JOB = (
     "restarts",
     "partition",
     "nodes",
-    "node_list",
     "has_failed",
     "name",
 )
@@ -75,6 +78,7 @@ _LOST = ("FAILED", "NODE_FAIL")
 LOST, REQUEUED = "lost", "requeued"  # the outcome of a job from before nodeheal's turn
 
 Run = Callable[[Sequence[str], float], Output]
+Stream = Callable[[Sequence[str], float], Iterable[bytes]]
 
 
 class NoAnswerError(Exception):
@@ -93,15 +97,20 @@ class Requeued:
 class Controller:
     """A Slurm cluster, through its commands on a machine that has them."""
 
-    def __init__(self, run: Run = run_tool) -> None:
-        """Slurm's commands inherit this process's environment, which sets their time format."""
+    def __init__(self, run: Run = run_tool, stream: Stream = stream) -> None:
+        """Slurm's commands inherit this process's environment, which sets their time format. `stream` runs `squeue`,
+        because any user may submit any number of jobs.
+        """
         os.environ.update(TIMES)
-        self._run = run
+        self._run, self._stream = run, stream
 
     def nodes(self) -> list[SlurmNode]:
         """Return all nodes. Raises NoAnswerError."""
         mark = _mark()
-        return _read(parse_nodes, self._asked("sinfo", "--Node", "--noheader", "--format", node_format(mark)), mark)
+        try:
+            return parse_nodes(self._asked("sinfo", "--Node", "--noheader", "--format", node_format(mark)), mark)
+        except ValueError as error:
+            raise NoAnswerError(str(error)) from None
 
     def nodes_at(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
         """Return the nodes by these of Slurm's addresses. An address that two nodes share is left out.
@@ -116,12 +125,16 @@ class Controller:
         return {address: nodes[0] for address, nodes in found.items() if len(nodes) == 1}
 
     def jobs(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
-        """Return the unfinished jobs with a part on one of these nodes. Raises NoAnswerError.
+        """Return the unfinished jobs with a part on one of these nodes, as many as one answer holds. Raises
+        NoAnswerError.
 
         It includes jobs that had a part, have just failed, and may be requeued.
         """
+        return slurm_report.first_jobs(self._concerned(nodes))[0]
+
+    def _concerned(self, nodes: Sequence[SlurmNode]) -> Iterator[SlurmJob]:
         jobs = self._jobs_on(nodes)
-        return [job for job in jobs if not job.is_leaving or (job.may_requeue and _has_just_failed(job))]
+        return (job for job in jobs if not job.is_leaving or (job.may_requeue and _has_just_failed(job)))
 
     def stopped(self, nodes: Sequence[SlurmNode], incident: str) -> dict[str, tuple[SlurmJob, str]]:
         """Return the jobs that the fault of these nodes may have stopped already, by id, each with its outcome.
@@ -130,16 +143,22 @@ class Controller:
         its own script. It need not have run there: Slurm does not keep where. Raises NoAnswerError.
         """
         since = _fault_at(incident) - BEFORE_SECONDS
-        found = [(job, LOST) for job in self._jobs_on(nodes) if job.state in _LOST and not job.may_requeue]
-        found += [(job, REQUEUED) for job in self._jobs("--states", _REQUEUED) if job.restarts] if nodes else []
-        at = {job.job_id: (job.ended_at if what == LOST else job.submitted_at) or 0 for job, what in found}
-        near = [one for one in found if since <= at[one[0].job_id] <= since + BEFORE_SECONDS + FAILED_SECONDS]
-        newest = sorted(near, key=lambda one: -at[one[0].job_id])[:MOST_STOPPED]
-        return {job.job_id: (job, what) for job, what in newest}
+        until = since + BEFORE_SECONDS + FAILED_SECONDS
 
-    def _jobs_on(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
+        def near() -> Iterator[tuple[int, SlurmJob, str]]:
+            for job in self._jobs_on(nodes):
+                if job.state in _LOST and not job.may_requeue and since <= (job.ended_at or 0) <= until:
+                    yield job.ended_at or 0, job, LOST
+            for job in self._jobs("--states", _REQUEUED) if nodes else ():
+                if job.restarts and since <= (job.submitted_at or 0) <= until:
+                    yield job.submitted_at or 0, job, REQUEUED
+
+        newest = heapq.nlargest(MOST_STOPPED, near(), key=lambda one: one[0])
+        return {job.job_id: (job, what) for _, job, what in newest}
+
+    def _jobs_on(self, nodes: Sequence[SlurmNode]) -> Iterator[SlurmJob]:
         here = ("--nodelist", ",".join(_name_of(node) for node in nodes))
-        return self._jobs(*here, "--states", _ON_NODES) if nodes else []
+        return self._jobs(*here, "--states", _ON_NODES) if nodes else iter(())
 
     def report(self) -> dict[str, Any]:
         """Return the nodes out of service and the jobs that Slurm knows, up to the size of one answer. Raises
@@ -148,20 +167,20 @@ class Controller:
         out = [(node, sorted(_addresses_of(node.address))) for node in self.nodes() if not node.is_in_service]
         return slurm_report.pack(out, self._jobs("--states", "all"))
 
-    def drain(self, addresses: Collection[str], incident: str) -> dict[str, SlurmNode]:
-        """Drain these nodes, with nodeheal's reason. A node with a person's reason is left as it is."""
-        before = self.nodes_at(addresses)
-        reason = f"{OUR_REASON}{incident}"
-        wanted = [
-            node
-            for node in before.values()
-            if not node.is_by_person and not (_is_drained(node) and node.incident == incident)
-        ]
-        if not wanted:
-            return before
-        names = ",".join(_name_of(node) for node in wanted)
-        self._told("scontrol", "update", f"NodeName={names}", "State=DRAIN", f"Reason={reason}")
-        return self.nodes_at(addresses)
+    def drain(self, incidents: Mapping[str, str]) -> dict[str, SlurmNode]:
+        """Drain the nodes at these addresses, each with nodeheal's reason, which names its incident. A node with a
+        person's reason is left as it is. Raises NoAnswerError.
+        """
+        before = self.nodes_at(incidents)
+        wanted = {
+            where: node
+            for where, node in before.items()
+            if not node.is_by_person and not (_is_drained(node) and node.incident == incidents[where])
+        }
+        for where, node in wanted.items():
+            reason = f"{OUR_REASON}{incidents[where]}"
+            self._told("scontrol", "update", f"NodeName={_name_of(node)}", "State=DRAIN", f"Reason={reason}")
+        return self.nodes_at(incidents) if wanted else before
 
     def resume(self, addresses: Collection[str], incident: str = NONE) -> dict[str, SlurmNode]:
         """Resume nodes whose reason is nodeheal's, for this incident if one is given, or Slurm's own."""
@@ -200,8 +219,8 @@ class Controller:
         not touched.
         """
         node = self.nodes_at([address]).get(address)
-        here = {job.job_id: job for job in self.jobs([node])} if node is not None else {}
-        job = here.get(job_id)
+        here = self._concerned([node]) if node is not None else ()
+        job = next((one for one in here if one.job_id == job_id), None)
         if job is None or job.restarts > restarts:
             return self._gone(job_id, restarts)
         if not job.may_requeue:
@@ -213,7 +232,7 @@ class Controller:
 
     def _gone(self, job_id: str, restarts: int) -> Requeued:
         """Describe a job that does not run on the node: whether it was requeued since."""
-        known = self._jobs("--jobs", job_id, "--states", "all") if self._knows(job_id) else []
+        known = self._jobs("--jobs", job_id, "--states", "all") if self._knows(job_id) else ()
         job = next((one for one in known if one.job_id == job_id), None)
         if job is not None and job.restarts > restarts:
             return Requeued(requeued=True, is_held=job.is_held)
@@ -224,9 +243,15 @@ class Controller:
     def _knows(self, job_id: str) -> bool:
         return not self._refused("scontrol", "show", "job", job_id)
 
-    def _jobs(self, *only: str) -> list[SlurmJob]:
+    def _jobs(self, *only: str) -> Iterator[SlurmJob]:
         mark = _mark()
-        return _read(parse_jobs, self._asked("squeue", "--noheader", "--Format", job_format(mark), *only), mark)
+        command = ("squeue", "--noheader", "--Format", job_format(mark), *only)
+        try:
+            yield from parse_jobs(self._stream(command, SECONDS), mark)
+        except NotRun as error:
+            raise NoAnswerError(_with_last_line(f"squeue: {error}", error.errors)) from None
+        except ValueError as error:
+            raise NoAnswerError(str(error)) from None
 
     def _asked(self, *command: str) -> str:
         output = self._ended(command)
@@ -258,8 +283,12 @@ class Controller:
 
 def no_answer(tool: str, output: Output) -> str:
     """Return why one of Slurm's commands gave no answer, with its last output."""
-    last = output.errors.strip().rpartition("\n")[2]
-    return f"{tool}: {output.ran.error}" + f"; it said {last!r}" * bool(last)
+    return _with_last_line(f"{tool}: {output.ran.error}", output.errors)
+
+
+def _with_last_line(why: str, errors: str) -> str:
+    last = errors.strip().rpartition("\n")[2]
+    return why + f"; it said {last!r}" * bool(last)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -280,7 +309,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         verb = verbs.add_parser(name, help=purpose)
         verb.add_argument("--addresses", type=_addresses, default=[], help="addresses of nodes, separated by commas")
         verb.add_argument(
-            "--incident", type=_text(_INCIDENT), default=NONE, help="the incident, which the reason names"
+            "--incident", type=_incidents, default=[], help="the incident; of `drain`: that of each address, by commas"
         )
         verb.add_argument("--job", type=_text(_JOB_ID), default=NONE, help="its id: 12, or 12_3 in an array")
         verb.add_argument("--how", choices=("action_replace", POWER_DOWN, NONE), default=NONE, help="of `replace`")
@@ -316,8 +345,8 @@ def _what_is_missing(arguments: argparse.Namespace) -> str:
     verb = arguments.verb
     if verb not in ("nodes", "report") and not arguments.addresses:
         return f"{verb} needs --addresses"
-    if verb == "drain" and arguments.incident == NONE:
-        return "drain needs --incident"
+    if verb == "drain" and len(arguments.incident) != len(set(arguments.addresses)):
+        return "drain needs --incident with one incident for each of --addresses"
     if verb == "replace" and arguments.how == NONE:
         return "replace needs --how action_replace or --how power_down"
     if verb == "requeue" and (arguments.job == NONE or len(arguments.addresses) != 1):
@@ -327,28 +356,46 @@ def _what_is_missing(arguments: argparse.Namespace) -> str:
 
 def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, Any]:
     addresses = arguments.addresses
+    incident = arguments.incident[0] if arguments.incident else NONE
     match arguments.verb:
         case "nodes":
             found = controller.nodes_at(addresses) if addresses else {node.name: node for node in controller.nodes()}
             return _nodes(found, addresses)
         case "drain":
-            drained = controller.drain(addresses, arguments.incident)
-            has_jobs = {where: bool(_jobs(controller, [node], arguments.incident)) for where, node in drained.items()}
-            return _nodes(drained, addresses, has_jobs=has_jobs)
+            incidents = dict(zip(addresses, arguments.incident, strict=True))
+            drained = controller.drain(incidents)
+            room = slurm_report.CHARACTERS // len(incidents) - NODE_CHARACTERS
+            jobs = {where: _fitting_jobs(controller, node, incidents[where], room) for where, node in drained.items()}
+            return _nodes(drained, addresses, jobs=jobs)
         case "resume":
-            return _nodes(controller.resume(addresses, arguments.incident), addresses)
+            return _nodes(controller.resume(addresses, incident), addresses)
         case "replace":
             asked = controller.replace(addresses, arguments.how)
             nodes = {where: node for where, (node, _) in asked.items()}
             return _nodes(nodes, addresses, why_not={where: why_not for where, (_, why_not) in asked.items()})
         case "jobs":
-            return {"jobs": _jobs(controller, list(controller.nodes_at(addresses).values()), arguments.incident)}
+            listed = _jobs(controller, list(controller.nodes_at(addresses).values()), incident)
+            return {"jobs": slurm_report.fitting(listed, slurm_report.CHARACTERS)[0]}
         case "report":
             return controller.report()
         case _:
             return vars(
                 controller.requeue(arguments.job, addresses[0], arguments.restarts, hold=arguments.hold == "yes")
             )
+
+
+def _fitting_jobs(
+    controller: Controller, node: SlurmNode, incident: str, characters: int
+) -> list[dict[str, Any]] | None:
+    """Return the jobs of a node that is drained now. None: they are not known, or too many for this answer, and the
+    control plane asks again; the drain is done all the same.
+    """
+    try:
+        jobs = _jobs(controller, [node], incident)
+    except NoAnswerError as error:
+        sys.stderr.write(f"the jobs of {node.name} are not known: {error}\n")
+        return None
+    return jobs if len(slurm_report.fitting(jobs, characters)[0]) == len(jobs) else None
 
 
 def _jobs(controller: Controller, nodes: Sequence[SlurmNode], incident: str) -> list[dict[str, Any]]:
@@ -360,9 +407,7 @@ def _jobs(controller: Controller, nodes: Sequence[SlurmNode], incident: str) -> 
     return [{**{name: getattr(job, name) for name in _OF_A_JOB}, "before": before} for job, before in found.values()]
 
 
-def _nodes(
-    found: Mapping[str, SlurmNode], addresses: Sequence[str], **more: Mapping[str, bool | str]
-) -> dict[str, Any]:
+def _nodes(found: Mapping[str, SlurmNode], addresses: Sequence[str], **more: Mapping[str, object]) -> dict[str, Any]:
     """Return what the control plane reads of each node: its name, whether it takes work, its reason; `more`, by node.
 
     Addresses without a node are printed for people; the control plane sees that they are missing.
@@ -372,7 +417,12 @@ def _nodes(
         sys.stderr.write(f"Slurm has no node at {where}, or more than one\n")
     for where, node in found.items():
         derived = {name: getattr(node, name) for name in ("is_in_service", "is_ours", "is_by_person")}
-        told[where] = {**vars(node), **derived, **{name: known[where] for name, known in more.items()}}
+        told[where] = {
+            **vars(node),
+            "reason": node.reason[:REASON_CHARACTERS],
+            **derived,
+            **{name: known[where] for name, known in more.items()},
+        }
     return {"nodes": told}
 
 
@@ -419,17 +469,17 @@ def _mark() -> str:
     return f"|{secrets.token_urlsafe(6)}|"
 
 
-def _read(parse: Callable[[str, str], list[Any]], text: str, mark: str) -> list[Any]:
-    try:
-        return parse(text, mark)
-    except ValueError as error:
-        raise NoAnswerError(str(error)) from None
-
-
 def _addresses(text: str) -> list[str]:
     given = [] if text == NONE else text.split(",")
     if len(given) > ADDRESSES or not all(part and re.fullmatch(words.ADDRESS, part) for part in given):
         raise argparse.ArgumentTypeError(f"{text!r}: give 1 to {ADDRESSES} addresses, separated by commas")
+    return given
+
+
+def _incidents(text: str) -> list[str]:
+    given = [] if text == NONE else text.split(",")
+    if not all(map(_INCIDENT.fullmatch, given)):
+        raise argparse.ArgumentTypeError(f"{text!r}: each must match {_INCIDENT.pattern}")
     return given
 
 

@@ -40,7 +40,11 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
 _KIND = 0xFF  # of SQLite's error codes: the other bits give the detail
 _HEARTBEAT, _OK, _FINDING = "heartbeat", "ok", "finding"
-_DROPPED = "spool.dropped"
+_DROPPED, _NODE = "spool.dropped", "spool.node"
+_DROP_OTHER_BOOTS = (
+    "DELETE FROM events WHERE CASE WHEN json_valid(detail) THEN json_extract(detail, '$.boot_id') END IS NOT ?"
+)
+_NAME_NODE = "UPDATE events SET detail = json_set(detail, '$.node_id', ?1, '$.instance_id', ?1)"
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -52,12 +56,19 @@ class Spool:
     Bounded: when it is full, the oldest good news is dropped first, then the oldest findings; drops are counted. When
     the disk fails, it goes on in memory and logs that; when a full disk has room again, it goes back. Safe to use from
     several threads and processes.
+
+    The file names its node, since a disk may be copied to another machine, and a hybrid machine registered again
+    (ADR 82). In the file of another node, only the events of the running boot are this machine's: they get its id.
     """
 
-    def __init__(self, directory: Path, limit_mib: int = 64, clock: Clock | None = None, boot_id: str = "") -> None:
-        """`boot_id`: of the running boot. Events of other boots are dated by clocks that can no longer be compared."""
+    def __init__(
+        self, directory: Path, limit_mib: int = 64, clock: Clock | None = None, boot_id: str = "", node_id: str = ""
+    ) -> None:
+        """`boot_id`: of the running boot. Events of other boots are dated by clocks that can no longer be compared.
+        `node_id`: the node whose events it holds.
+        """
         self._path = directory / FILE_NAME
-        self._clock, self._boot_id = clock or Clock(), boot_id
+        self._clock, self._boot_id, self._node_id = clock or Clock(), boot_id, node_id
         self._boot_epochs = BootEpochs(self._clock)
         self._again_at = math.inf
         self._limit_bytes = limit_mib * 1024 * 1024
@@ -246,10 +257,26 @@ class Spool:
             if result != ("ok",):
                 raise sqlite3.DatabaseError(result[0])
             database.executescript(_SCHEMA)
+            with database:
+                self._claim(database)
         except sqlite3.Error:
             database.close()
             raise
         return database
+
+    def _claim(self, database: sqlite3.Connection) -> None:
+        """Make the file this node's. The state stays: each part of it names the boot that it is of."""
+        node = _value(database, _NODE) or ""
+        if node == self._node_id:
+            return
+        database.execute(_REMEMBER, (_NODE, json.dumps(self._node_id)))
+        if node:
+            dropped = database.execute(_DROP_OTHER_BOOTS, (self._boot_id,)).rowcount
+            kept = database.execute(_NAME_NODE, (self._node_id,)).rowcount
+            logger.warning(
+                "the spool was another node's: events of other boots are dropped, those of this boot are kept",
+                extra={"of": node, "dropped": dropped, "kept": kept},
+            )
 
     def _move_aside(self, error: sqlite3.Error) -> None:
         """Rename the corrupt file with its write-ahead log, which has the last writes."""
@@ -271,8 +298,7 @@ class Spool:
             dropped += gone
         if dropped:
             logger.error("the spool is full; the oldest events were dropped", extra={"dropped": dropped})
-            rows = database.execute("SELECT key, value FROM state WHERE key = ?", (_DROPPED,)).fetchall()
-            total = dropped + _count(dict(_understood(rows)).get(_DROPPED))
+            total = dropped + _count(_value(database, _DROPPED))
             database.execute(_REMEMBER, (_DROPPED, json.dumps(total)))
 
     @staticmethod
@@ -321,6 +347,12 @@ def _understood(rows: Iterable[tuple[object, object]]) -> Iterator[tuple[str, ob
             yield str(key), json.loads(str(value))
         except (ValueError, RecursionError) as error:
             logger.error("the spool contains invalid state; it is discarded", extra={"key": key, "why": error})
+
+
+def _value(database: sqlite3.Connection, key: str) -> object:
+    """Return a part of the state; None where there is none, or an invalid one."""
+    rows = database.execute("SELECT key, value FROM state WHERE key = ?", (key,)).fetchall()
+    return dict(_understood(rows)).get(key)
 
 
 def _state_rows(state: dict[str, object]) -> list[tuple[str, str]]:

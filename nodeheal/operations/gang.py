@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation, OperationState, incident_owner, job_owner
 from nodeheal.operations.handler import Facts
@@ -19,17 +21,18 @@ class GangRecord(Frozen):
     """Which run the operation waits for, and how far it is.
 
     `outstanding`: placements of the ranks that were to stop. `is_asked`: they were, or there was none. The others are
-    of an isolation: whether the node takes no new work, by our hand, under which name, and whether tasks were on it
-    then; and what else it has to report.
+    of an isolation: since when the node takes no new work, whether by our hand, under which name, and whether tasks
+    were on it then, and which, where they were listed; and what else it has to report.
     """
 
     run: int = 0
     outstanding: tuple[str, ...] = ()
     is_asked: bool = False
-    is_drained: bool = False
+    drained_at: datetime | None = None
     by_us: bool = False
     placement: str = ""
     has_tasks: bool = True
+    tasks: tuple[UnmanagedTask, ...] | None = None
     aside: str = ""
 
 

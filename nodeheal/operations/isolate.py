@@ -87,10 +87,25 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         with suppress(NotEnrolled, NotAccepted):  # only people read the tag: the gang is stopped without it
             ports.scheduler_of(node).show_isolation(node, placement, request.incident_id)
     add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
-    aside = stop_unmanaged_tasks(request, node, placement, ports, world.policy) if record.has_tasks else ""
+    aside = _stop_others(operation, node, placement, world) if record.has_tasks else ""
     operation = stop_ranks(operation, world, aside)
     ask_ahead(request, world)
     return operation
+
+
+def _stop_others(operation: Operation, node: Node, placement: NodePlacement, world: World) -> str:
+    """Stop the tasks of others that may be stopped. The workflow asks a scheduler again that does not answer, for as
+    long as an isolation may take; then the node is isolated all the same.
+    """
+    ports, request, drained_at = world.ports, operation.step, record_of(operation).drained_at or world.ports.clock()
+    try:
+        return stop_unmanaged_tasks(request, node, placement, ports, world.policy, record_of(operation).tasks)
+    except NotAccepted as error:
+        if (ports.clock() - drained_at).total_seconds() < request.decision.deadline_seconds:
+            raise
+        unknown = f"tasks of others on {node.node_id} are not known, and left to run: {error}"
+        add_timeline_entry(request, ports, "others-not-known", unknown)
+        return f"; {unknown}"
 
 
 def _why_refused(it: _Isolation, world: World) -> StepResult | None:
@@ -114,13 +129,18 @@ def _why_refused(it: _Isolation, world: World) -> StepResult | None:
 def _drain(mine: _Isolation, world: World) -> Operation | StepResult:
     """Switch the node off: by a call of its own, and together with others if it was throttled before."""
     ports, node = world.ports, mine.node
+    scheduler = ports.scheduler_of(node)
+    if scheduler.calls_at_once is not None:
+        mine = replace(mine, operation=_wait_for_turn(mine, scheduler.calls_at_once, ports))
     if mine.operation.line is not None:
         with suppress(NotFound, NotEnrolled):  # the node's own call, below, shows whether it is this node
             together = _drain_together(mine, world)
             if together is not None:
                 return together
     try:
-        seen = replace(mine, placement=ports.scheduler_of(node).placement_of(node))
+        # A scheduler that records who drained a node answers that with the drain.
+        looks = scheduler.calls_at_once is None
+        seen = replace(mine, placement=scheduler.placement_of(node) if looks else _IN_SERVICE)
     except NotFound as gone:  # found out before anything is marked, so that nothing stays isolated by accident
         return step_result(mine.operation, ports.clock(), Outcome.FAILED, str(gone))
     marked = _mark(seen, world)
@@ -128,12 +148,29 @@ def _drain(mine: _Isolation, world: World) -> Operation | StepResult:
         return marked
     where = marked.placement.name
     if not marked.node.drained_by_us:
-        return _note_drained(marked, Drained(where, has_tasks=True), ports)
+        theirs = Drained(where, has_tasks=True, kept_out=marked.placement.why_not)
+        return _note_drained(marked, theirs, ports)
     try:
         return _switch_off([marked], [where], ports)
-    except NotEnrolled as denied:
+    except (NotEnrolled, NotFound) as denied:
         _undo(node, ports)
         return step_result(mine.operation, ports.clock(), Outcome.FAILED, str(denied))
+
+
+def _wait_for_turn(mine: _Isolation, at_once: int, ports: Ports) -> Operation:
+    """Stand in the cluster's line, and go on as one of the first in it. The first ones take those behind along.
+
+    Raises NotAccepted where enough others are before it: a machine that answers slowly would answer none in time.
+    """
+    operation = _stand_in_line(mine, ports)
+    if operation.line is None:  # others have drained it meanwhile, or it is over
+        return operation
+    line, place = operation.line
+    before = [one for one in ports.operations.queued(line) if one.line is not None and one.line[1] < place]
+    ahead = [one for one in before if not one.is_over and one.deadline_at > ports.clock()]
+    if len(ahead) >= at_once:
+        raise NotAccepted(f"the scheduler of cluster {mine.node.cluster} has {len(ahead)} drains to answer before it")
+    return operation
 
 
 def _drain_together(mine: _Isolation, world: World) -> Operation | StepResult | None:
@@ -208,8 +245,12 @@ def _switch_off(isolations: Sequence[_Isolation], placements: Sequence[str], por
 
 
 def _note_drained(it: _Isolation, drained: Drained, ports: Ports) -> Operation:
-    """Record it, and leave the line."""
-    facts = {"is_drained": True, "by_us": it.node.drained_by_us, **vars(drained)}
+    """Record it, and leave the line. Where the scheduler knows that others had taken the node, it stays theirs."""
+    if drained.kept_out:
+        it = replace(it, node=save_node(ports, it.node, drained_by_us=False))
+        _tell_whose(it, drained.kept_out, ports)
+    named = {"placement": drained.placement, "has_tasks": drained.has_tasks, "tasks": drained.tasks}
+    facts = {"drained_at": ports.clock(), "by_us": it.node.drained_by_us, **named}
 
     def noted(one: Operation) -> Operation:
         return replace(one, line=None, data_json=record_of(one).model_copy(update=facts).model_dump_json())
@@ -217,7 +258,7 @@ def _note_drained(it: _Isolation, drained: Drained, ports: Ports) -> Operation:
     return update(it.operation, ports, noted)
 
 
-def _stand_in_line(it: _Isolation, ports: Ports) -> None:
+def _stand_in_line(it: _Isolation, ports: Ports) -> Operation:
     """Puts the node into its cluster's line: the next isolation whose call succeeds drains this node as well.
 
     The workflow repeats its own call all the same.
@@ -226,18 +267,18 @@ def _stand_in_line(it: _Isolation, ports: Ports) -> None:
     line = (isolation_line(node.scheduler, node.cluster), f"{ports.clock():%Y-%m-%dT%H:%M:%SZ}#{node.node_id}")
 
     def standing(one: Operation) -> Operation:
-        if one.is_over or one.line is not None or record_of(one).is_drained:
+        if one.is_over or one.line is not None or record_of(one).drained_at:
             return one
         return replace(one, state=OperationState.SENDING, line=line)
 
-    update(it.operation, ports, standing)
+    return update(it.operation, ports, standing)
 
 
 def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
     record, node = record_of(operation), facts.node
     left = ranks_left(record, facts.run)
     is_ours = node is not None and node.state is NodeState.ISOLATED and node.open_incident == operation.incident_id
-    if facts.is_final and not (record.is_drained and is_ours):
+    if facts.is_final and not (record.drained_at and is_ours):
         why = "it could not be drained"
         return step_result(operation, facts.now, Outcome.FAILED, why, facts=Isolated(is_drained=False))
     if record.is_asked and not left:
@@ -294,16 +335,18 @@ def _record_isolated(it: _Isolation, ports: Ports) -> _Isolation:
 
     def isolated(known: Node) -> Node:
         nonlocal placement
-        if known is not node:  # written by others meanwhile, who may have drained it
-            placement = ports.scheduler_of(known).placement_of(known)
+        if known is not node and ports.scheduler_of(known).calls_at_once is None:
+            placement = ports.scheduler_of(known).placement_of(known)  # others have written it, who may have drained it
         after = moved(known, NodeState.ISOLATED, it.operation.step.decision.reason, ports.clock())
         return replace(after, drained_by_us=known.drained_by_us or placement.is_schedulable)
 
     marked = save_changed(node, lambda: node_of(node.node_id, ports), ports.nodes.save, isolated, node.node_id)
-    if placement.why_not:
-        told = f"{node.node_id} was out of service before ({placement.why_not}): nodeheal will not give it back"
-        add_timeline_entry(it.operation.step, ports, "drained-by-others", told)
     return replace(it, node=marked, placement=placement)
+
+
+def _tell_whose(it: _Isolation, kept_out: str, ports: Ports) -> None:
+    told = f"{it.node.node_id} was out of service before ({kept_out}): nodeheal will not give it back"
+    add_timeline_entry(it.operation.step, ports, "drained-by-others", told)
 
 
 def _undo(node: Node, ports: Ports) -> None:

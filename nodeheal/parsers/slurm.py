@@ -5,7 +5,8 @@ options did not change.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from codecs import getincrementaldecoder
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nodeheal.contract import words
@@ -14,11 +15,27 @@ from nodeheal.contract import words
 TIMES = {"SLURM_TIME_FORMAT": "%s"}
 # The fields of `sinfo --format`: name, address, state, who gave the reason and when, the reason.
 _NODE_FIELDS = ("%N", "%o", "%T", "%u", "%H", "%E")
-# The fields of `squeue --Format`.
-_JOB_FIELDS = (
-    *("JobArrayID", "State", "UserName", "Requeue", "RestartCnt", "BatchFlag", "Partition", "NumNodes", "NodeList"),
-    *("PriorityLong", "exit_code", "SubmitTime", "StartTime", "EndTime", "Reason", "Name"),
-)
+# The fields of `squeue --Format`, and how many characters of each Slurm prints at most: owners choose some of them.
+_JOB_FIELDS = {
+    "JobArrayID": 64,
+    "State": 20,
+    "UserName": 64,
+    "Requeue": 8,
+    "RestartCnt": 12,
+    "BatchFlag": 8,
+    "Partition": 64,
+    "NumNodes": 12,
+    "NodeList": 256,
+    "PriorityLong": 20,
+    "exit_code": 12,
+    "SubmitTime": 20,
+    "StartTime": 20,
+    "EndTime": 20,
+    "Reason": 64,
+    "Name": 64,
+}
+# What a record may have at most: a character has up to four bytes, and each field a mark.
+_RECORD_CHARACTERS = 4 * sum(_JOB_FIELDS.values())
 # nodeheal's reason is exactly this and the incident's id: a person's may begin with it, too.
 OUR_REASON = "nodeheal:"
 NO_REASON = "none"
@@ -189,7 +206,7 @@ def node_format(mark: str) -> str:
 
 def job_format(mark: str) -> str:
     """Return the format for `squeue --noheader --Format`."""
-    return ",".join(f"{field}:{mark}" for field in _JOB_FIELDS)
+    return ",".join(f"{field}:{width}{mark}" for field, width in _JOB_FIELDS.items())
 
 
 def parse_nodes(text: str, mark: str) -> list[SlurmNode]:
@@ -203,9 +220,20 @@ def parse_nodes(text: str, mark: str) -> list[SlurmNode]:
     return list(nodes.values())
 
 
-def parse_jobs(text: str, mark: str) -> list[SlurmJob]:
-    """Parse the jobs of `squeue`. Raises ValueError, which quotes the invalid record."""
-    return [_job(record) for record in _records(text, mark, _JOB_FIELDS)]
+def parse_jobs(parts: Iterable[bytes], mark: str) -> Iterator[SlurmJob]:
+    """Parse the jobs of `squeue` as it prints them; it keeps one at a time. Raises ValueError, which quotes the invalid
+    record.
+    """
+    decode, rest = getincrementaldecoder("utf-8")("replace").decode, ""
+    for part in parts:
+        *values, rest = (rest + decode(part)).split(mark)
+        whole = len(values) - len(values) % len(_JOB_FIELDS)
+        yield from (_job(values[at : at + len(_JOB_FIELDS)]) for at in range(0, whole, len(_JOB_FIELDS)))
+        rest = mark.join([*values[whole:], rest])
+        if len(rest) > _RECORD_CHARACTERS:
+            break
+    if rest.strip():
+        raise ValueError(f"Slurm printed {rest[-200:]!r}, which does not end with the requested mark")
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -239,7 +267,8 @@ def _records(text: str, mark: str, fields: Sequence[str]) -> Iterator[list[str]]
         yield [" ".join(value.split()) for value in values[at : at + width]]
 
 
-def _job(parts: Sequence[str]) -> SlurmJob:
+def _job(values: Sequence[str]) -> SlurmJob:
+    parts = [" ".join(value.split()) for value in values]
     job_id, state, user, requeue, restarts, is_batch, partition, nodes, node_list, *more = parts
     priority, status, *times, reason, name = more
     try:

@@ -3,9 +3,11 @@
 The agent there packs it; operators' commands unpack it. Pure, standard library.
 """
 
+import heapq
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from itertools import count
 from typing import Any
 
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode
@@ -14,7 +16,7 @@ from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 CHARACTERS = 23_000
 # Nodes come first and leave at least half of it to jobs.
 _OF_NODES = CHARACTERS // 2
-_NAME_CHARACTERS = 64  # of a job's name
+_MOST_JOBS = 256  # a job takes a hundred characters
 _REASON_CHARACTERS = 200  # of why a node is out of service
 
 
@@ -43,20 +45,28 @@ class SlurmReport:
     more_jobs: int = 0
 
 
-def pack(nodes: Sequence[tuple[SlurmNode, Sequence[str]]], jobs: Sequence[SlurmJob]) -> dict[str, Any]:
-    """Pack the answer for JSON. `nodes`: those out of service, each with its addresses.
-
-    Jobs with nodes come first, then failed ones, then waiting ones, then the others; in each group the newest first.
-    What has no room is counted.
+def pack(nodes: Sequence[tuple[SlurmNode, Sequence[str]]], jobs: Iterable[SlurmJob]) -> dict[str, Any]:
+    """Pack the answer for JSON. `nodes`: those out of service, each with its addresses. `jobs` may be any number: those
+    without room are counted, and not kept.
     """
     all_nodes = [astuple(_out(node, addresses)) for node, addresses in nodes]
-    all_jobs = [astuple(_short(job)) for job in sorted(jobs, key=_first)]
-    some_nodes, left = _fitting(all_nodes, _OF_NODES)
-    some_jobs, _ = _fitting(all_jobs, CHARACTERS - _OF_NODES + left)
+    first, number = first_jobs(jobs)
+    some_nodes, left = fitting(all_nodes, _OF_NODES)
+    some_jobs, _ = fitting([astuple(job) for job in first], CHARACTERS - _OF_NODES + left)
     return {
         "nodes": {"fields": _names(NodeOut), "rows": some_nodes, "more": len(all_nodes) - len(some_nodes)},
-        "jobs": {"fields": _names(SlurmJob), "rows": some_jobs, "more": len(all_jobs) - len(some_jobs)},
+        "jobs": {"fields": _names(SlurmJob), "rows": some_jobs, "more": number - len(some_jobs)},
     }
+
+
+def first_jobs(jobs: Iterable[SlurmJob]) -> tuple[list[SlurmJob], int]:
+    """Return the first jobs, as many as one answer can hold, and the number of all.
+
+    Jobs with nodes come first, then failed ones, then waiting ones, then the others; in each group the newest first.
+    """
+    number = count()
+    first = heapq.nsmallest(_MOST_JOBS, (job for job, _ in zip(jobs, number, strict=False)), key=_first)
+    return first, next(number)
 
 
 def unpack(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,16 +85,12 @@ def _out(node: SlurmNode, addresses: Sequence[str]) -> NodeOut:
     return NodeOut(node.name, tuple(addresses), node.state, reason, node.reason_by, node.since, node.taken_by)
 
 
-def _short(job: SlurmJob) -> SlurmJob:
-    return replace(job, name=job.name[:_NAME_CHARACTERS])
-
-
 def _first(job: SlurmJob) -> tuple[int, int]:
     groups = (not (job.is_over or job.waits), job.is_over and job.state != "COMPLETED", job.waits, True)
     return groups.index(True), -(job.ended_at or job.started_at or job.submitted_at or 0)
 
 
-def _fitting(rows: Sequence[Any], characters: int) -> tuple[list[Any], int]:
+def fitting(rows: Sequence[Any], characters: int) -> tuple[list[Any], int]:
     """Return as many leading items as fit, and the remaining room."""
     fitting: list[Any] = []
     for row in rows:

@@ -34,10 +34,16 @@ class NodePlacement:
 
 @dataclass(frozen=True)
 class Drained:
-    """A node that takes no new work now: its name there, and whether any task is still to run on it."""
+    """A node that takes no new work now: its name there, and whether any task is still to run on it.
+
+    `tasks`: those of others, where the scheduler has listed them with the drain. `kept_out`: who had taken it out of
+    service before, and why, where the scheduler knows that; empty: nobody.
+    """
 
     placement: str
     has_tasks: bool
+    tasks: Sequence[UnmanagedTask] | None = None
+    kept_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,13 @@ class Scheduler(NodePlacements, RankRunner, UnmanagedWork, Protocol):
     @property
     def requeues(self) -> bool:
         """Whether it starts again by itself what was stopped, so that to stop a task needs its owner's consent only."""
+
+    @property
+    def calls_at_once(self) -> int | None:
+        """How many drains a cluster may be asked for at a time, by a machine of its own that answers slowly. Such a
+        scheduler records who drained a node, and a drain leaves a person's as it is. None: AWS takes any number, or
+        throttles.
+        """
 
     def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
         """Have the node's cluster replace its machine. Repeating it changes nothing.

@@ -41,6 +41,7 @@ class Throttles:
     agenda: Agenda
     quotas: Quotas
     calls: int = 0  # of the running function
+    waited: float = 0.0  # seconds for which it has waited for answers
     is_running: bool = False
 
     def __post_init__(self) -> None:
@@ -49,14 +50,24 @@ class Throttles:
 
     def take(self, name: str, call: str) -> None:
         """Take a token. Raises NotAccepted, like the real adapters, where AWS throttles."""
-        at = self.agenda.now + self.calls * CALL_SECONDS
+        at = self.now
         self.calls += self.is_running
         if not self.buckets[name].take(at):
             raise NotAccepted(f"{call}: ThrottlingException")
 
+    @property
+    def now(self) -> float:
+        """When the running function makes its next call."""
+        return self.agenda.now + self.calls * CALL_SECONDS + self.waited * self.is_running
+
+    def wait(self, seconds: float) -> None:
+        """Have the running function wait for an answer."""
+        self.waited += seconds * self.is_running
+
     def function_runs(self, is_running: bool) -> None:
-        """Mark that a function begins or has ended."""
+        """Mark that a function begins or has ended. How long one has waited is known until the next one begins."""
         self.calls, self.is_running = 0, is_running
+        self.waited = 0.0 if is_running else self.waited
 
 
 Acts = Callable[[str, str, str], None]  # verb, node, incident

@@ -3,13 +3,16 @@
 nodeheal sees a job as one unmanaged task on each of its nodes. It may drain, requeue and resume, and nothing else.
 """
 
+import heapq
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from nodeheal.adapters.slurm.controller import ANSWER_SECONDS
+from nodeheal.adapters.slurm.scheduler import SlurmScheduler
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.fleet.machine import ClusterReplacement
@@ -26,6 +29,9 @@ from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import DAY, SlurmJobs
 from nodeheal.simulation.trace import Trace
 
+# Of the SSM agent: its limit of commands at a time (amazon-ssm-agent, agent/appconfig/constants.go), and, assumed, how
+# long one that calls Slurm's commands holds a worker.
+WORKERS, WORKER_SECONDS = 5, 3.0
 SCHEDULE_SECONDS = 60.0  # between two scheduling rounds (sched_interval)
 SLURMD_TIMEOUT = 300.0  # until a node that does not answer is down, and its jobs are lost (SlurmdTimeout)
 AGAIN_SECONDS = 120.0  # until a requeued job may start again (median)
@@ -35,6 +41,24 @@ NEXT_JOB_SECONDS = 600.0  # from a job's end to the next one (median)
 HANGS = 0.5  # of the jobs on a failed node; the others end at once
 HANGS_SECONDS = 1_800.0  # until a job that hangs gives up (median): NCCL's default timeout
 Answer = TypeVar("Answer")
+
+
+@dataclass
+class ControllerMachine:
+    """The SSM agent on the controller's machine: it works on a few commands at a time, in the order of their arrival.
+
+    A command that begins when nobody waits for its answer any more is refused, and holds a worker all the same.
+    """
+
+    workers: list[float] = field(default_factory=lambda: [0.0] * WORKERS)  # until when each is held
+    sent_at: list[float] = field(default_factory=list)
+
+    def run(self, now: float) -> tuple[float, bool]:
+        """Return when a command ends that is sent now, and whether it is carried out."""
+        self.sent_at.append(now)
+        begins = max(now, heapq.heappop(self.workers))
+        heapq.heappush(self.workers, begins + WORKER_SECONDS)
+        return begins + WORKER_SECONDS, begins < now + ANSWER_SECONDS
 
 
 @dataclass(eq=False)
@@ -219,6 +243,9 @@ class SimSlurm(SimScheduler):
 
     def __init__(self, throttles: Throttles, cluster: SlurmCluster) -> None:
         super().__init__(throttles, requeues=True)
+        self.calls_at_once = SlurmScheduler.calls_at_once
+        self.machine = ControllerMachine()
+        self.drained_at: dict[str, float] = {}
         self._cluster = cluster
         cluster.takes_work = lambda node_id: node_id not in self.draining
         self.on_hand_over: Callable[[Node], None] = lambda node: None
@@ -232,22 +259,29 @@ class SimSlurm(SimScheduler):
         return self._answered(lambda: {node.node_id: super(SimScheduler, self).placement_of(node) for node in nodes})
 
     def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
-        return ()
+        return [node.node_id for node in nodes]
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
-        return {node.node_id: self._answered(partial(self._drain, node)) for node in nodes}
+        return self._answered(lambda: {node.node_id: self._drain(node) for node in nodes})
 
     def _drain(self, node: Node) -> Drained:
-        if node.node_id not in self.draining:  # the controller leaves a node as it is that nodeheal has drained already
+        if node.node_id not in self.draining:  # the controller leaves a node as it is that is drained already
             self.on_act("isolate", node.node_id, node.open_incident or "")
             self.draining.add(node.node_id)
-        return Drained(f"placement-of-{node.node_id}", node.node_id in self._cluster.at_work)
+            self.drained_at[node.node_id] = self._throttles.now
+        tasks = tuple(self._tasks(node.node_id))
+        return Drained(f"placement-of-{node.node_id}", bool(tasks), tasks, self._kept_out(node))
+
+    def _kept_out(self, node: Node) -> str:
+        return "drained by people" if node.node_id in self.held_by_people else ""
 
     def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
         """Do nothing: the drain's reason names the incident."""
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         def resume() -> None:
+            if node.node_id in self.held_by_people:  # the controller leaves a person's drain as it is
+                return
             self.on_switched_on(node.node_id)
             self.draining.discard(node.node_id)
             self._cluster.resumed(node.node_id)
@@ -305,7 +339,13 @@ class SimSlurm(SimScheduler):
         harmless.
         """
         self._throttles.take("send_command", "SendCommand")
+        sent = self._throttles.now
+        ends, is_carried_out = self.machine.run(sent)
+        is_late = ends > sent + ANSWER_SECONDS or self._cluster.is_late()
+        self._throttles.wait(min(ends, sent + ANSWER_SECONDS) - sent)
+        if not is_carried_out:
+            raise NotAccepted("the Slurm controller of training has not answered in time")
         said = carried_out()
-        if self._cluster.is_late():
+        if is_late:
             raise NotAccepted("the Slurm controller of training has not answered in time")
         return said

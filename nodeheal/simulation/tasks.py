@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from nodeheal.contract.vocabulary import IncidentState, JobState
@@ -48,6 +49,7 @@ class Tasks:
         self._incidents, self._jobs, self._people = incidents, jobs, operators
         self._lag = chance.of("function lag")
         self.when_one_fails: Callable[[], None] = lambda: None
+        self.waited: Callable[[], float] = lambda: 0.0  # seconds that the last function has waited for an answer
 
     def carry_out(self, running: Running, ask: Ask) -> None:
         """Start a task."""
@@ -75,7 +77,11 @@ class Tasks:
         except Exception as error:
             self.when_one_fails()
             name = _THROTTLED if isinstance(error, FunctionThrottled) else type(error).__name__
-            self._executions.fail(running, ask, name, str(error))
+            fail = partial(self._executions.fail, running, ask, name, str(error))
+            if waited := self.waited():
+                self._agenda.after(waited, fail)
+            else:
+                fail()
         else:
             if not ask.resource.endswith("Token"):
                 took = lognormal(self._lag, ANSWER_SECONDS, 0.4)

@@ -107,6 +107,7 @@ class World:
     def _connect(self) -> None:
         """Connect the parts by their callbacks."""
         self.executions.carry_out = self.tasks.carry_out
+        self.tasks.waited = lambda: self.throttles.waited
         self.tasks.when_one_fails = self.bus.when_something_is_lost = self.sweeper.want
         self.scheduler.on_act = self.commands.on_act = self.machines.on_act = self.watch.acted
         self.parts.notifier.on_announce = lambda kind, told: self.bus.send(

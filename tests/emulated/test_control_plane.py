@@ -239,7 +239,7 @@ def node_credentials(cloud: Sandbox, node_id: str) -> CredentialChain:
 def signer(cloud: Sandbox, node_id: str, folder: Path) -> Signer:
     credentials, clock = node_credentials(cloud, node_id), Clock()
     table, sts = (AwsClient(name, "us-east-1", cloud.endpoint_url, credentials, clock) for name in ("dynamodb", "sts"))
-    return Signer(folder, HeartbeatItem(node_id, table, StsIdentity(sts)), clock)
+    return Signer(folder, node_id, HeartbeatItem(node_id, table, StsIdentity(sts)), clock)
 
 
 def test_a_nodes_metrics_are_taken_in_their_namespace_and_in_no_other(

@@ -9,15 +9,15 @@ import pytest
 
 from nodeheal.cli.simulated import tell
 from nodeheal.contract.vocabulary import Ending, NodeState, SchedulerKind
-from nodeheal.operations import isolate
 from nodeheal.services.recovery import unmanaged_tasks
 from nodeheal.simulation import slurm
+from nodeheal.simulation.mass_failure import settings_of
 from nodeheal.simulation.report import report_of
 from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import run_some, schedule
-from nodeheal.simulation.setting import SlurmJobs
+from nodeheal.simulation.setting import Setting, SlurmJobs, with_slurm
 from nodeheal.simulation.slurm import SimSlurm, SlurmCluster
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import MASS_FAILURE_AT, World
 from tests.simulation.builders import HOUR
 from tests.simulation.cases import (
     ACT,
@@ -107,15 +107,25 @@ def test_a_node_that_a_person_has_drained_is_healed_and_stays_drained() -> None:
     assert world.watch.violations == []
 
 
-def test_and_without_the_record_of_whose_drain_it_is_that_is_named() -> None:
-    with without(isolate._record_isolated, "known.drained_by_us or placement.is_schedulable", "True"):
-        world = _played(a_node_that_people_have_drained_fails)
+@pytest.mark.parametrize(("nodes", "share"), [(40, 0.0), (40, 1.0), (80, 1.0)])
+def test_forty_nodes_that_fail_at_once_are_all_drained_by_one_slow_controller(nodes: int, share: float) -> None:
+    """Its SSM agent works on five commands at a time, and one that nobody waits for any more holds a worker, too."""
+    setting = settings_of(Setting(nodes=nodes + 20, mass_failure=nodes))["raised"]
+    world = World(with_slurm(setting, SlurmJobs(share=share, days=30, most_nodes=1, requeueable=1.0)))
 
-    assert _told(world) == {("what_people_drained_stays_drained", "people have drained it, and it was switched on")}
+    world.advance(MASS_FAILURE_AT + 600)
+
+    assert isinstance(world.scheduler, SimSlurm)
+    drained = world.scheduler.drained_at
+    assert len(drained) == nodes
+    assert max(drained.values()) - MASS_FAILURE_AT < 120
+    # Four commands for each node are what it took before: a look, a drain, a list of jobs, a requeue.
+    assert len([at for at in world.scheduler.machine.sent_at if at >= MASS_FAILURE_AT]) < 4 * nodes
+    assert world.watch.violations == []
 
 
 def test_an_order_whose_answer_comes_too_late_is_sent_again_and_carried_out_once() -> None:
-    world = _played(a_job_on_all_nodes_loses_one, replace(SLURM, unanswered=0.4))
+    world = _played(a_job_on_all_nodes_loses_one, replace(SLURM, unanswered=0.6))
 
     assert (world.trace.counts["task fails"] > 0, len(world.watch.requeues)) == (True, 1)
     assert world.watch.violations == []

@@ -1,10 +1,14 @@
 """`nodeheal-agent slurm` on a real Slurm: what it drains, requeues and resumes, and what it leaves alone."""
 
 import getpass
+import io
 import json
+import subprocess
 import time
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
@@ -12,7 +16,7 @@ from typer.testing import CliRunner
 
 from nodeheal.agent import slurm as agent
 from nodeheal.agent.commands import carry_out
-from nodeheal.agent.node_command import EXIT_REFUSED
+from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED
 from nodeheal.agent.slurm import EXIT_NO_ANSWER, Controller, NoAnswerError
 from nodeheal.cli.main import app
 from nodeheal.parsers.slurm import SlurmJob
@@ -30,6 +34,19 @@ SuspendTimeout=5
 """
 
 
+HELD = 3_500
+
+
+def run(*words: str) -> dict[str, Any]:
+    """One verb of the agent's command, as the SSM document runs it."""
+    output = io.StringIO()
+    with redirect_stdout(output):
+        assert carry_out(["slurm", *words]) == EXIT_DONE
+    assert len(output.getvalue()) < 24_000
+    answer: dict[str, Any] = json.loads(output.getvalue())
+    return answer
+
+
 def jobs_at(where: str) -> list[SlurmJob]:
     """Those that are there. Jobs of other tests may have failed there just before."""
     return [job for job in CONTROLLER.jobs(list(CONTROLLER.nodes_at([where]).values())) if not job.has_failed]
@@ -39,8 +56,8 @@ def test_a_drained_node_names_the_incident_and_is_given_back(slurm: Slurm) -> No
     node, other, _ = slurm.names
     where = slurm.addresses[node]
 
-    drained = CONTROLLER.drain([where], INCIDENT)
-    again = CONTROLLER.drain([where], INCIDENT)
+    drained = CONTROLLER.drain({where: INCIDENT})
+    again = CONTROLLER.drain({where: INCIDENT})
 
     assert (drained[where].name, drained[where].state) == (node, "drained")
     assert drained == again
@@ -65,7 +82,7 @@ def test_a_persons_reason_is_kept(slurm: Slurm, state: str, reason: str) -> None
     slurm.ask("scontrol", "update", f"NodeName={node}", f"State={state}", f"Reason={reason}")
     before = slurm.states()[node]
 
-    seen = [CONTROLLER.nodes_at([where]), CONTROLLER.drain([where], INCIDENT), CONTROLLER.resume([where])]
+    seen = [CONTROLLER.nodes_at([where]), CONTROLLER.drain({where: INCIDENT}), CONTROLLER.resume([where])]
 
     who = getpass.getuser()
     assert [(one[where].is_by_person, one[where].reason, one[where].reason_by) for one in seen] == [
@@ -79,13 +96,13 @@ def test_what_slurm_has_found_itself_is_replaced_by_our_reason(slurm: Slurm) -> 
     where = slurm.addresses[node]
     slurm.ask("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=Prolog error")
 
-    assert CONTROLLER.drain([where], INCIDENT)[where].reason == f"nodeheal:{INCIDENT}"
+    assert CONTROLLER.drain({where: INCIDENT})[where].reason == f"nodeheal:{INCIDENT}"
 
 
 def test_a_cluster_is_told_to_replace_what_nodeheal_has_drained_and_nothing_else(slurm: Slurm) -> None:
     mine, hers, _ = slurm.names
     ours, other = slurm.addresses[mine], slurm.addresses[hers]
-    CONTROLLER.drain([ours], INCIDENT)
+    CONTROLLER.drain({ours: INCIDENT})
     slurm.ask("scontrol", "update", f"NodeName={hers}", "State=DRAIN", "Reason=ada looks")
 
     answers = [CONTROLLER.replace([ours, other], "action_replace") for _ in range(2)]
@@ -99,7 +116,7 @@ def test_a_cluster_is_told_to_replace_what_nodeheal_has_drained_and_nothing_else
 
 def test_where_slurm_powers_nothing_down_it_is_refused_with_what_is_missing(slurm: Slurm) -> None:
     where = slurm.addresses[slurm.names[0]]
-    CONTROLLER.drain([where], INCIDENT)
+    CONTROLLER.drain({where: INCIDENT})
 
     [(_, why_not)] = CONTROLLER.replace([where], "power_down").values()
 
@@ -107,9 +124,33 @@ def test_where_slurm_powers_nothing_down_it_is_refused_with_what_is_missing(slur
     assert "SuspendProgram" in why_not
 
 
+def test_thousands_of_jobs_of_one_user_keep_no_node_from_being_drained(alone: Alone) -> None:
+    """Any user may submit as many, with names of up to 1,024 characters: 9 MB of names."""
+    slurm = alone(2, "MaxJobCount=20000\nMaxArraySize=20000\n")
+    node, _ = slurm.names
+    where = slurm.addresses[node]
+    mine = slurm.submit("sleep 600", "--requeue", f"--nodelist={node}")
+    slurm.run_until(mine, "RUNNING")
+    held = f"sbatch --quiet --hold --job-name={'ü' * 512} --wrap true >/dev/null || exit 1"
+    subprocess.run(
+        ["bash", "-c", f"for i in $(seq {HELD}); do {held}; done"], env=dict(slurm.environment), check=True, timeout=120
+    )
+
+    drained = run("drain", "--addresses", where, "--incident", INCIDENT)
+    jobs = run("jobs", "--addresses", where, "--incident", INCIDENT)
+    report = run("report")
+
+    [listed] = drained["nodes"].values()
+    assert listed["state"] == "draining"
+    assert [job["job_id"] for job in listed["jobs"]] == [job["job_id"] for job in jobs["jobs"]] == [mine]
+    told = unpack(report)
+    assert len(told["jobs"]) + told["more_jobs"] == HELD + 1
+    assert told["jobs"][0]["job_id"] == mine
+
+
 def test_a_node_that_is_drained_for_another_incident_is_not_resumed_for_this_one(slurm: Slurm) -> None:
     where = slurm.addresses[slurm.names[0]]
-    CONTROLLER.drain([where], INCIDENT)
+    CONTROLLER.drain({where: INCIDENT})
 
     assert not CONTROLLER.resume([where], INCIDENT.replace("mi-0a", "mi-0b"))[where].is_in_service
     assert CONTROLLER.resume([where], INCIDENT)[where].is_in_service
@@ -122,7 +163,7 @@ def test_a_node_is_powered_down_so_that_its_cluster_makes_another(alone: Alone, 
     slurm = alone(1, POWER_SAVING.format(program=program))
     [node] = slurm.names
     where = slurm.addresses[node]
-    CONTROLLER.drain([where], INCIDENT)
+    CONTROLLER.drain({where: INCIDENT})
 
     [(seen, why_not)] = CONTROLLER.replace([where], "power_down").values()
 
@@ -140,7 +181,7 @@ def test_a_job_is_requeued_once_and_runs_again_elsewhere(alone: Alone) -> None:
     slurm.wait(lambda: slurm.output_of(job) == ["32"], "the job has counted its nodes")
     broken = slurm.nodes_of(job)[7]
     where = slurm.addresses[broken]
-    assert CONTROLLER.drain([where], INCIDENT)[where].state == "draining"
+    assert CONTROLLER.drain({where: INCIDENT})[where].state == "draining"
     [seen] = CONTROLLER.jobs(list(CONTROLLER.nodes_at([where]).values()))
 
     answers = [CONTROLLER.requeue(job, where, seen.restarts) for _ in range(2)]
@@ -230,7 +271,7 @@ def test_a_job_that_has_just_failed_on_a_node_is_started_again_elsewhere(
     [node] = slurm.nodes_of(job)
     where = slurm.addresses[node]
     slurm.run_until(slurm.submit("exit 3", f"--nodelist={node}", "--no-requeue"), "FAILED")
-    found = CONTROLLER.drain([where], INCIDENT)[where]
+    found = CONTROLLER.drain({where: INCIDENT})[where]
     with monkeypatch.context() as patch:
         patch.setattr(agent, "FAILED_SECONDS", 0.0)
         a_while_ago = CONTROLLER.jobs([found])
@@ -264,7 +305,7 @@ def test_jobs_that_the_fault_has_stopped_before_the_node_is_drained_are_told(
         for verb in ("jobs", "drain")
     ]
 
-    before, _, now, drained = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    before, _, now, again = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = {job["job_id"]: job["before"] for job in now["jobs"]}
     assert codes == [0, 0, 0, 0]
     assert {name: found.get(name) for name in (lost, by_itself, elsewhere)} == {
@@ -273,7 +314,7 @@ def test_jobs_that_the_fault_has_stopped_before_the_node_is_drained_are_told(
         elsewhere: None,
     }
     assert lost not in {job["job_id"] for job in before["jobs"]}
-    assert drained["nodes"][where]["has_jobs"] is True
+    assert again["nodes"][where]["jobs"] == now["jobs"]
 
 
 def test_a_job_that_has_failed_is_started_again_though_its_nodes_are_not_free_yet(alone: Alone, tmp_path: Path) -> None:
@@ -285,7 +326,7 @@ def test_a_job_that_has_failed_is_started_again_though_its_nodes_are_not_free_ye
     where = slurm.addresses[node]
     job = slurm.submit("exit 3", "--requeue", f"--nodelist={node}")
     slurm.run_until(job, "COMPLETING")
-    [found] = CONTROLLER.drain([where], INCIDENT).values()
+    [found] = CONTROLLER.drain({where: INCIDENT}).values()
     [seen] = [one for one in CONTROLLER.jobs([found]) if one.job_id == job]
 
     assert (seen.state, CONTROLLER.requeue(job, where, seen.restarts).requeued) == ("COMPLETING", True)
@@ -326,7 +367,7 @@ def test_a_report_says_who_has_taken_a_node_out_of_service_why_and_since_when(
     forged = f"ada looks\n{ours}|x|down|root|1|nodeheal:x"
     slurm.ask("scontrol", "update", f"NodeName={hers}", "State=DRAIN", f"Reason={forged}")
     slurm.ask("scontrol", "update", f"NodeName={slurms}", "State=DRAIN", "Reason=Prolog error")
-    CONTROLLER.drain([slurm.addresses[ours]], INCIDENT)
+    CONTROLLER.drain({slurm.addresses[ours]: INCIDENT})
 
     nodes = {node.name: node for node in report_of(capsys).nodes if node.name in slurm.names}
 
@@ -399,7 +440,7 @@ def test_a_job_whose_node_is_lost_is_reported_so(slurm: Slurm, capsys: pytest.Ca
 
 def test_an_address_that_no_node_has_is_no_node(slurm: Slurm) -> None:
     assert CONTROLLER.nodes_at(["10.9.8.7"]) == {}
-    assert CONTROLLER.drain(["10.9.8.7"], INCIDENT) == {}
+    assert CONTROLLER.drain({"10.9.8.7": INCIDENT}) == {}
     assert set(slurm.states().values()) == {"idle"}
 
 
@@ -462,7 +503,7 @@ def test_a_controller_that_is_down_or_hangs_is_no_answer(alone: Alone, monkeypat
         slurm.freeze_controller()
         began = time.monotonic()
         with pytest.raises(NoAnswerError, match=r"no answer within 1 s|Unable to contact|Socket timed out"):
-            CONTROLLER.drain([where], INCIDENT)
+            CONTROLLER.drain({where: INCIDENT})
         hung = time.monotonic() - began
         slurm.kill("slurmctld")
         code = carry_out(["slurm", "nodes"])
@@ -473,7 +514,7 @@ def test_a_controller_that_is_down_or_hangs_is_no_answer(alone: Alone, monkeypat
     slurm.start_controller()
     # It is nobody's doing that slurmctld gives the node no work yet.
     assert CONTROLLER.nodes_at([where])[where].state == "unknown"
-    CONTROLLER.drain([where], INCIDENT)
+    CONTROLLER.drain({where: INCIDENT})
     slurm.wait(lambda: "unknown" not in slurm.states().values(), "the nodes have registered")
     found = CONTROLLER.nodes_at([where])[where]
     assert (found.state, found.reason) == ("drained", f"nodeheal:{INCIDENT}")

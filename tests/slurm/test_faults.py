@@ -19,7 +19,7 @@ def test_a_job_that_slurm_holds_after_its_prolog_has_failed_is_told_and_stays_he
     job = slurm.submit("exec sleep 600", f"--nodelist={node}", "--requeue")
     slurm.wait(lambda: slurm.job(job, "Reason") == "launch_failed_requeued_held", "the job is held")
 
-    drained = CONTROLLER.drain([where], INCIDENT)
+    drained = CONTROLLER.drain({where: INCIDENT})
     answer = CONTROLLER.requeue(job, where, 0)
     CONTROLLER.resume([where])
 
@@ -38,7 +38,7 @@ def test_a_node_that_vanishes_during_its_prolog_loses_no_job(slurm: Slurm) -> No
     # Jobs of other tests may have failed there just before.
     [seen] = [one for one in CONTROLLER.jobs(list(CONTROLLER.nodes_at([where]).values())) if one.job_id == job]
 
-    drained = CONTROLLER.drain([where], INCIDENT)
+    drained = CONTROLLER.drain({where: INCIDENT})
     answer = CONTROLLER.requeue(job, where, seen.restarts)
 
     assert seen.may_requeue
@@ -62,10 +62,10 @@ def test_an_order_for_the_address_that_a_nodes_name_had_before_touches_nothing(s
         job = slurm.submit("exec sleep 600", f"--nodelist={node}", "--requeue")
         slurm.run_until(job, "RUNNING")
 
-        assert CONTROLLER.drain([old], INCIDENT) == {}
+        assert CONTROLLER.drain({old: INCIDENT}) == {}
         assert not CONTROLLER.requeue(job, old, 0).requeued
         assert (slurm.states()[node], slurm.job(job, "JobState")) == ("allocated", "RUNNING")
-        assert CONTROLLER.drain([new], INCIDENT)[new].name == node
+        assert CONTROLLER.drain({new: INCIDENT})[new].name == node
         assert CONTROLLER.requeue(job, new, 0).requeued
     finally:
         slurm.ask("scontrol", "update", f"NodeName={node}", f"NodeAddr={old}")
@@ -89,7 +89,7 @@ def test_the_backup_answers_when_the_primary_controller_is_gone(
         pair.lose_primary()
         pair.wait(pair.answers, "the backup is in charge")
 
-        drained = CONTROLLER.drain([where], INCIDENT)
+        drained = CONTROLLER.drain({where: INCIDENT})
         answer = CONTROLLER.requeue(job, where, seen.restarts)
 
         assert (drained[where].is_ours, answer.requeued) == (True, True)

@@ -25,9 +25,9 @@ HEAD = "i-0c0000000000000ff"
 FIRST, SECOND = "i-0000000a", "i-0000000b"
 WHERE = "10.0.0.7"
 COMMAND = "5f9b1f6e-5a0c-4e0e-9c3e-2f1f1f1f1f1f"
-IDLE = {"name": "gpu-7", "is_in_service": True, "is_ours": False, "is_by_person": False, "has_jobs": False}
+IDLE = {"name": "gpu-7", "is_in_service": True, "is_ours": False, "is_by_person": False, "jobs": []}
 HERS = {"state": "drained", "reason": "ada looks", "reason_by": "ada"}
-DRAINED = {**IDLE, "is_in_service": False, "is_ours": True, "has_jobs": True}
+DRAINED = {**IDLE, "is_in_service": False, "is_ours": True, "jobs": None}
 
 
 def broken(**changes: Any) -> Node:
@@ -48,10 +48,11 @@ class Asked:
     def _sleep(self, seconds: float) -> None:
         self.waited += seconds
 
-    def knows(self, address: str | None = WHERE) -> "Asked":
+    def knows(self, address: str | None = WHERE, node: Node | None = None) -> "Asked":
         """SSM knows where the node is, or knows no such node."""
-        rows = [{"InstanceId": broken().instance_id, "IPAddress": address}] if address else []
-        asked = {"Filters": [{"Key": "InstanceIds", "Values": [broken().instance_id]}]}
+        name = (node or broken()).instance_id
+        rows = [{"InstanceId": name, "IPAddress": address}] if address else []
+        asked = {"Filters": [{"Key": "InstanceIds", "Values": [name]}]}
         self.ssm.answers("describe_instance_information", {"InstanceInformationList": rows}, asked)
         return self
 
@@ -128,6 +129,23 @@ def test_the_reason_names_the_incident(slurm: Asked) -> None:
     slurm.knows().finds().sends("drain", Incident="inc-1").hears(nodes(**DRAINED))
 
     assert slurm.scheduler.drain_all([broken()], ["gpu-7"]) == {"mi-0a": Drained("gpu-7", has_tasks=True)}
+
+
+@on_ssm
+def test_many_nodes_are_drained_by_one_command_each_for_its_own_incident(slurm: Asked) -> None:
+    other = replace(broken(), node_id="mi-0b", instance_id="mi-0b", open_incident="inc-2")
+    held = {**IDLE, **HERS, "is_in_service": False, "is_by_person": True}
+    job = {"job_id": "7", "nodes": 2, "has_failed": False, "name": "llama", "partition": "gpu", "user": "ada"}
+    listed = {**DRAINED, "jobs": [{**job, "restarts": 1, "may_requeue": True, "before": ""}]}
+    slurm.knows().knows("10.0.0.8", other).finds()
+    slurm.sends("drain", where=f"{WHERE},10.0.0.8", Incident="inc-1,inc-2")
+    slurm.hears({"nodes": {WHERE: listed, "10.0.0.8": held}})
+
+    nodes_there = [broken(), other]
+    drained = slurm.scheduler.drain_all(nodes_there, slurm.scheduler.names_in_service(nodes_there))
+
+    assert [task.task_id for task in drained["mi-0a"].tasks or ()] == ["7"]
+    assert drained["mi-0b"] == Drained("gpu-7", has_tasks=False, tasks=(), kept_out="drained by ada: ada looks")
 
 
 @on_ssm
@@ -308,7 +326,7 @@ def test_a_command_that_is_not_taken(slurm: Asked, code: str, error: type[Except
 
 
 @on_ssm
-def test_slurm_runs_no_job_of_nodeheals_and_nodes_are_not_drained_together(slurm: Asked) -> None:
+def test_slurm_runs_no_job_of_nodeheals(slurm: Asked) -> None:
     anything: Any = None
 
     with pytest.raises(PlacementRefused, match="submit with sbatch"):
@@ -317,7 +335,6 @@ def test_slurm_runs_no_job_of_nodeheals_and_nodes_are_not_drained_together(slurm
     slurm.scheduler.show_isolation(broken(), NodePlacement("gpu-7", is_schedulable=False), "inc-1")
     assert slurm.scheduler.find_ranks(anything, anything) == {}
     assert slurm.scheduler.rank_statuses("lab", []) == []
-    assert slurm.scheduler.names_in_service([broken(), broken()]) == ()
     assert slurm.scheduler.liveness(broken()).is_up is None
 
 

@@ -355,6 +355,12 @@ ROLE_STACK = {
 
 def about_nodes(*nodes: Node, reads: list[str] | None = None, **answers: Any) -> list[Finding]:
     """What is found about the nodes of the pool demo."""
+    subjects = ("nodes of demo", "nodes", "machines", "pool demo", "SSM tier")
+    return [one for one in examined(*nodes, reads=reads, **answers) if one.what in subjects]
+
+
+def examined(*nodes: Node, reads: list[str] | None = None, **answers: Any) -> list[Finding]:
+    """All that is found where these nodes are."""
     ports = memory_ports(FrozenClock())
     for one in nodes:
         ports.nodes.save(one)
@@ -373,7 +379,7 @@ def about_nodes(*nodes: Node, reads: list[str] | None = None, **answers: Any) ->
         **answers,
     }
     made = Account(Answers(**asked), lambda: ports, ACT.model_dump_json)
-    return [one for one in examine(made) if one.what in ("nodes of demo", "nodes", "machines", "pool demo", "SSM tier")]
+    return list(examine(made))
 
 
 def test_nodes_are_read_once() -> None:
@@ -439,6 +445,27 @@ def test_a_node_whose_newest_diagnosis_has_not_passed_is_named_with_the_reason(
     told = [one.detail for one in found if "diagnos" in one.detail]
     assert len(told) == bool(said)
     assert all(said in one for one in told)
+
+
+def published(machine: str, *keys: str, role: str = "AROA1") -> dict[str, dict[str, str]]:
+    """An item of the heartbeat table."""
+    return {"who": {"S": f"{role}:{machine}"}, **{f"key_{key}": {"S": f"{key} 1795290959"} for key in keys}}
+
+
+@pytest.mark.parametrize(
+    ("items", "state"),
+    [
+        ([published("i-1", "a"), published("i-2", "b", "c")], GOOD),
+        ([published("i-1", "a"), published("i-1", "a", role="AROA2")], GOOD),
+        ([published("i-1", "a"), published("i-2", "b", "a"), published("i-3", "c")], BAD),
+        ([published("i-1", "a"), {"who": {"S": "AROA1:i-2"}, "key_a": {"N": "1"}}], GOOD),
+    ],
+)
+def test_two_machines_that_have_published_one_signing_key_are_named(items: list[Any], state: str) -> None:
+    [told] = [one for one in examined(scan={"Items": items}) if one.what == "signing keys"]
+
+    assert told.state == state
+    assert ("i-1, i-2" in told.detail) is (state == BAD)
 
 
 def test_what_is_to_do_is_a_command_that_does_no_more() -> None:

@@ -362,6 +362,26 @@ def test_a_scheduler_that_does_not_answer_leaves_a_line_in_the_incident(requeues
     assert ("not drained yet, to be tried again: the controller has not answered in 15 s" in told) is is_told
 
 
+def test_an_isolation_that_is_done_is_believed_though_nobody_can_tell_whose_tasks_are_there() -> None:
+    it = Incident()
+    asked = it.request()
+
+    def not_known(*_: object) -> list[UnmanagedTask]:
+        raise NotAccepted("squeue: no answer within 10 s")
+
+    unmanaged_tasks_of(it).unmanaged_tasks = not_known  # type: ignore[assignment,method-assign]
+    with pytest.raises(NotAccepted):  # the workflow asks again
+        isolate_node(asked, it.ports, ACT)
+    it.clock.advance(asked.decision.deadline_seconds)
+    isolate_node(asked, it.ports, ACT)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+
+    assert it.resumed().outcome is Outcome.DONE
+    assert "tasks of others on" in it.resumed().reason
+    assert "are not known, and left to run: squeue: no answer within 10 s" in it.resumed().reason
+
+
 @pytest.mark.parametrize(("before", "is_held"), [(9, False), (10, True)])
 def test_a_task_that_was_requeued_too_often_is_held_for_a_person(before: int, is_held: bool) -> None:
     cluster = cluster_with_unmanaged_tasks(ACT)

@@ -481,6 +481,23 @@ def _role_in(account: Account, profile: str) -> str:
     return str(roles[0]["RoleName"]) if roles else ""
 
 
+def _signing_keys(account: Account) -> Iterator[Finding]:
+    """Check that no two machines have published one key: a copied disk has its origin's."""
+    pages = account.make("dynamodb").get_paginator("scan").paginate(TableName=names.HEARTBEATS_TABLE)
+    machines: dict[str, set[str]] = {}
+    for item in (item for page in pages for item in page["Items"]):
+        machine = item[names.HEARTBEAT_KEY]["S"].rpartition(":")[2]  # one that got another role has two items
+        for name, value in item.items():
+            if name.startswith(names.HEARTBEAT_KEY_PREFIX):
+                machines.setdefault(value.get("S", "").partition(" ")[0], set()).add(machine)
+    shared = [sorted(one) for key, one in machines.items() if key and len(one) > 1]
+    for nodes in shared:
+        told = f"one signing key is in the items of {some(nodes)}: each of them could sign as the others"
+        yield Finding("signing keys", BAD, told, "docs/agent.md, Before you make an image")
+    if not shared:
+        yield Finding("signing keys", GOOD, "no two machines share one")
+
+
 def _ssm_tier(account: Account) -> Iterator[Finding]:
     hybrid = sum(node.provider is Provider.hybrid for nodes in account.pools.values() for node in nodes)
     tier = account.make("ssm").get_service_setting(SettingId=TIER)["ServiceSetting"]["SettingValue"]
@@ -557,6 +574,7 @@ AFTER: Sequence[Look] = (
     Look("state table", _state_table),
     Look("pools", _pool_policies, reads_nodes=True),
     Look("nodes", _nodes, reads_nodes=True),
+    Look("signing keys", _signing_keys, reads_nodes=True),
     Look("SSM tier", _ssm_tier, reads_nodes=True),
     Look("log groups", _log_groups),
     Look("alarms", _alarms),

@@ -39,6 +39,7 @@ class EcsScheduler:
     """Implements Scheduler. Clients are created when first needed; `once` sends a call that acts a single time."""
 
     requeues = False
+    calls_at_once = None
 
     def __init__(self, client: "Callable[[], ECSClient]", once: "Callable[[], ECSClient]") -> None:
         self._client = client

@@ -22,7 +22,8 @@ from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
 
 @dataclass
 class MemoryScheduler:
-    """Implements Scheduler. `draining` contains the drained nodes; `tasks` every rank ever started.
+    """Implements Scheduler. `draining` contains the drained nodes, `held_by_people` those of them that the scheduler
+    knows to be a person's; `tasks` every rank ever started.
 
     `isolated_by` names the incident for which a node was drained. `seen` has ranks' states, by task; a missing one is
     as started. `disconnected` contains unreachable placements. `unmanaged` has the running unmanaged tasks, as (node,
@@ -31,9 +32,11 @@ class MemoryScheduler:
     """
 
     requeues: bool = False
+    calls_at_once: int | None = None
     replaces_none: str = ""
     replaced_by_cluster: list[tuple[str, ClusterReplacement]] = field(default_factory=list)
     draining: set[str] = field(default_factory=set)
+    held_by_people: set[str] = field(default_factory=set)
     isolated_by: dict[str, str] = field(default_factory=dict)
     tasks: dict[str, GangTask] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)

@@ -69,10 +69,15 @@ class SlurmController:
         if address:
             nodes = self.ask(node.cluster, verb, address, **options)["nodes"]
         if address not in nodes:
-            where = f"at {address}, the address of {node.instance_id}" if address else f"like {node.instance_id}"
-            told = f"Slurm cluster {node.cluster} has no node {where}, or more than one"
-            raise NotFound(f"{told}: there `sinfo --Node --format='%N %o'` shows its addresses")
+            raise self.not_at(node, address)
         return nodes[address]
+
+    @staticmethod
+    def not_at(node: Node, address: str) -> NotFound:
+        """Return the error that names a node which its cluster does not have at this address; empty: none is known."""
+        where = f"at {address}, the address of {node.instance_id}" if address else f"like {node.instance_id}"
+        told = f"Slurm cluster {node.cluster} has no node {where}, or more than one"
+        return NotFound(f"{told}: there `sinfo --Node --format='%N %o'` shows its addresses")
 
     def node_at(self, cluster: str, address: str) -> SlurmNode | None:
         """Return Slurm's node at the address. None: it has none, or more than one. Raises NotFound, NotAccepted."""

@@ -35,6 +35,7 @@ class SlurmScheduler:
     """Implements Scheduler."""
 
     requeues = True
+    calls_at_once = 4  # the SSM agent of its machine works on five commands at a time
 
     def __init__(self, controller: SlurmController) -> None:
         self._controller = controller
@@ -47,14 +48,20 @@ class SlurmScheduler:
         return {node.node_id: self.placement_of(node) for node in nodes}
 
     def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
-        return ()  # nodes are never drained together: each one's reason names its own incident
+        return [node.node_id for node in nodes]  # the drain itself looks: a person's is left as it is
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
-        seen = {
-            node.node_id: self._controller.about(node, "drain", Incident=node.open_incident or "none") for node in nodes
-        }
-        out = {name: one for name, one in seen.items() if not one["is_in_service"]}
-        return {name: Drained(str(one["name"]), bool(one["has_jobs"])) for name, one in out.items()}
+        known = {node.node_id: where for node in nodes if (where := self._controller.address_of(node))}
+        incidents = {known[node.node_id]: node.open_incident or "none" for node in nodes if node.node_id in known}
+        if nodes[0].node_id not in known:
+            raise self._controller.not_at(nodes[0], "")
+        seen = self._controller.ask(
+            nodes[0].cluster, "drain", ",".join(incidents), Incident=",".join(incidents.values())
+        )["nodes"]
+        if known[nodes[0].node_id] not in seen:
+            raise self._controller.not_at(nodes[0], known[nodes[0].node_id])
+        out = {name: (where, seen[where]) for name, where in known.items() if where in seen}
+        return {name: _drained(one, where) for name, (where, one) in out.items() if not one["is_in_service"]}
 
     def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
         """Do nothing: the drain's reason names the incident."""
@@ -102,6 +109,12 @@ class SlurmScheduler:
 
     def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
         return task.task_id
+
+
+def _drained(seen: Mapping[str, Any], address: str) -> Drained:
+    jobs = seen["jobs"]
+    tasks = None if jobs is None else tuple(_task(job, address) for job in jobs)
+    return Drained(str(seen["name"]), tasks is None or bool(tasks), tasks, _kept_out(seen))
 
 
 def _kept_out(seen: Mapping[str, Any]) -> str:

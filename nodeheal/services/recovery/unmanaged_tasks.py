@@ -5,6 +5,7 @@ The incident's timeline is the record: a line before each stop, one with its ans
 Tasks of services are left alone: the scheduler places them elsewhere by itself once a node drains.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nodeheal.contract.steps import Reservation, StepRequest
@@ -31,15 +32,21 @@ from nodeheal.ports.scheduler import NodePlacement
 
 
 def stop_unmanaged_tasks(
-    request: StepRequest, node: Node, placement: NodePlacement, ports: Ports, policy: RecoveryPolicy
+    request: StepRequest,
+    node: Node,
+    placement: NodePlacement,
+    ports: Ports,
+    policy: RecoveryPolicy,
+    listed: Sequence[UnmanagedTask] | None = None,
 ) -> str:
     """Stop those that may be stopped, and name all of them; a clause for the result, empty where there are none.
+    `listed`: what the scheduler has listed already.
 
     Safe to repeat: what a call before has stopped is gone from the node, and known from the record.
     """
     scheduler = ports.scheduler_of(node)
     wants_stop = policy.pool(node.pool).stops_other_tasks or scheduler.requeues
-    found = scheduler.unmanaged_tasks(node, placement)
+    found = scheduler.unmanaged_tasks(node, placement) if listed is None else listed
     there = [task for task in found if not task.before]
     left = [task for task in there if not (wants_stop and task.may_be_stopped)]
     for task in there:

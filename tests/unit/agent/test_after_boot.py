@@ -5,6 +5,7 @@ import os
 import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 from nodeheal.agent import after_boot, commands
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig, load
+from nodeheal.agent.node_command import EXIT_REFUSED
 from nodeheal.agent.node_commands import diag
-from tests.unit.agent.fakes import NodeFolder
+from tests.unit.agent.fakes import IDENTITY, NodeFolder
 
 ORDER = {"level": "2", "checks": "dcgm,efa", "first": "pcie", "request_id": "inc-1-2.0af", "expires_at": "1790000000"}
 
@@ -144,7 +146,7 @@ def test_a_node_that_stays_up_forgets_it(config: AgentConfig, place: Path) -> No
 
 
 def a_link(place: Path) -> None:
-    place.with_name("else").write_text(json.dumps({**ORDER, "not_on": "boot-1"}))
+    place.with_name("else").write_text(json.dumps({**ORDER, "node": IDENTITY.node_id, "not_on": "boot-1"}))
     place.symlink_to("else")
 
 
@@ -163,6 +165,17 @@ def test_what_is_no_order_of_roots_is_not_run(
     boots(node)
 
     assert asked == []
+
+
+def test_what_was_left_for_the_machine_of_which_this_disk_is_a_copy_is_not_run(
+    node: NodeFolder, config: AgentConfig, place: Path, asked: list[list[str]]
+) -> None:
+    after_boot.leave(packed(), config.boot_id(), replace(config, node_id="mi-0origin"), enabled)
+    node.reboots("boot-2")
+
+    assert boots(node) == EXIT_REFUSED
+
+    assert (asked, place.exists()) == ([], False)
 
 
 def test_an_order_of_another_user_is_not_run(

@@ -1,7 +1,9 @@
 """From the spool to the bus: at least once, in order, through every kind of trouble."""
 
+import base64
 import json
 import logging
+import shutil
 import time as real_time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -14,10 +16,17 @@ from nodeheal.agent.aws_client import AwsClient, endpoint
 from nodeheal.agent.bus import CALL_BYTES, ENVELOPE_BYTES, BusUnavailable, EventBus, Receipt, batch
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.event import Entry
+from nodeheal.agent.heartbeat_client import HeartbeatItem
 from nodeheal.agent.sender import BACKOFF_LIMIT_SECONDS, COMPLAINT_SECONDS, Sender
+from nodeheal.agent.signing import FILE_NAME as KEY_FILE
+from nodeheal.agent.signing import Signer
 from nodeheal.agent.spool import Spool
+from nodeheal.agent.sts_identity import StsIdentity
+from nodeheal.contract.signed_event import SignedEvent
+from nodeheal.services.intake.verify_event import verify
 from tests.unit.agent.fakes import START, Answer, FakeEventBridge, FakeTime, bus_at, eventually, xid_event
 from tests.unit.agent.test_credentials import KEYS
+from tests.unit.signing import Keys as NodeKeys
 
 
 @pytest.fixture
@@ -459,3 +468,67 @@ def test_deliveries_refusals_and_failures_are_served(
 
 def served(sender: Sender, time: FakeTime) -> dict[str, float]:
     return {sample.name: sample.value for sample in sender.samples(time.seconds)}
+
+
+# Two machines of one disk --------------------------------------------------------------------------------------------
+
+ORIGIN, COPY = "mi-0a1b2c3d4e5f67890", "mi-0c0c0c0c0c0c0c0c0"
+
+
+def starts(disk: Path, bus: FakeEventBridge, time: FakeTime, configured: str, boot_id: str) -> tuple[Spool, Sender]:
+    """The agent's own parts on this disk, as `watch` assembles them."""
+    clock = time.clock()
+    events, sts, table = (
+        AwsClient(name, "eu-central-1", bus.url, CredentialChain(clock, KEYS), clock)
+        for name in ("events", "sts", "dynamodb")
+    )
+    spool = Spool(disk, clock=clock, boot_id=boot_id, node_id=configured)
+    signer = Signer(disk, configured, HeartbeatItem(configured, table, StsIdentity(sts)), clock)
+    return spool, Sender(spool, EventBus("nodeheal", events, signer), clock)
+
+
+def believed(bus: FakeEventBridge, now: float) -> list[tuple[str, str]]:
+    """The node and the code of each event on the bus, by the control plane's own check. Raises Forged."""
+    keys, read = NodeKeys(), []
+    for update in bus.table.keys:
+        for name, value in update["ExpressionAttributeValues"].items():
+            if name.startswith(":key_"):
+                public = base64.b64decode(value["S"].partition(" ")[0])
+                keys.by_name[update["Key"]["who"]["S"], name.removeprefix(":key_")] = public
+    for call in bus.calls:
+        for entry in call["Entries"]:
+            signed = SignedEvent.model_validate_json(entry["Detail"])
+            event = verify(signed, entry["DetailType"], keys, {signed.role_id}, now).event
+            read.append((str(event["node_id"]), str(event["code"])))
+    return read
+
+
+def test_two_machines_of_one_disk_each_sign_as_themselves_and_lose_no_fault(
+    tmp_path: Path, bus: FakeEventBridge, time: FakeTime
+) -> None:
+    now = START.timestamp()
+    spool, sender = starts(tmp_path / "origin", bus, time, ORIGIN, "boot-1")
+    spool.put([xid_event(79, "boot-1")])
+    sender.send_all()
+    spool.put([xid_event(94, "boot-1")])  # the bus has not taken this one when the image is made
+    spool.close()
+    shutil.copytree(tmp_path / "origin", tmp_path / "copy")
+    bus.table.node_id = COPY
+
+    # The copied configuration names the origin: nothing is signed in its name, and what is found waits.
+    spool, sender = starts(tmp_path / "copy", bus, time, ORIGIN, "boot-2")
+    spool.put([xid_event(48, "boot-2")])
+    assert sender.send_all() > 0
+    spool.close()
+    assert believed(bus, now) == [(ORIGIN, "79")]
+
+    # The installer writes the machine's own id into it.
+    spool, sender = starts(tmp_path / "copy", bus, time, COPY, "boot-2")
+    assert sender.send_all() == 0
+    spool.close()
+    bus.table.node_id = ORIGIN
+    spool, sender = starts(tmp_path / "origin", bus, time, ORIGIN, "boot-1")
+    assert sender.send_all() == 0
+
+    assert believed(bus, now) == [(ORIGIN, "79"), (COPY, "48"), (ORIGIN, "94")]
+    assert len({json.loads((tmp_path / one / KEY_FILE).read_text())["secret"] for one in ("origin", "copy")}) == 2

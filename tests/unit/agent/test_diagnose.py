@@ -15,7 +15,7 @@ import pytest
 from nodeheal.agent.commands import EXIT_USAGE
 from nodeheal.agent.spool import Spool
 from sandbox.toml import toml
-from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually
+from tests.unit.agent.fakes import IDENTITY, FakeEventBridge, NodeFolder, eventually
 from tests.unit.parsers.test_dcgm_diag import dcgm_4
 
 REPOSITORY = Path(__file__).parents[3]
@@ -210,7 +210,8 @@ def test_a_result_that_cannot_be_delivered_waits_for_the_agent(diagnostics: Diag
     ended = diagnostics.run()
 
     assert ended.returncode == 0
-    assert [entry.detail_type for entry in Spool(diagnostics.node.state_dir).oldest(10)] == ["Diagnostics Finished"]
+    spool = Spool(diagnostics.node.state_dir, node_id=IDENTITY.node_id)
+    assert [entry.detail_type for entry in spool.oldest(10)] == ["Diagnostics Finished"]
 
 
 def test_the_same_request_is_answered_under_the_same_id(diagnostics: Diagnostics, bus: FakeEventBridge) -> None:

@@ -22,7 +22,7 @@ from nodeheal.agent.node_commands.reboot import (
     reboot,
 )
 from tests.unit.agent.documents import Ended, run_document
-from tests.unit.agent.fakes import START, FakeTime, NodeFolder
+from tests.unit.agent.fakes import IDENTITY, START, FakeTime, NodeFolder
 from tests.unit.agent.test_after_boot import ORDER, packed
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "reboot-node.json"
@@ -314,7 +314,7 @@ def test_the_diagnostics_that_the_document_brings_are_left_on_the_node(node: Nod
 
     left = json.loads((node.orders_dir / FILE).read_text())
     assert json.loads(asked.stdout)["diagnoses"] == ORDER["request_id"]
-    assert left == {**ORDER, "not_on": "boot-1"}
+    assert left == {**ORDER, "node": IDENTITY.node_id, "not_on": "boot-1"}
 
 
 def test_a_reboot_that_nobody_can_make_leaves_no_diagnostics(node: NodeFolder) -> None:

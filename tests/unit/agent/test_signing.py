@@ -28,7 +28,7 @@ from tests.unit.agent.test_credentials import KEYS
 EVENT = '{"node_id":"mi-1","evidence":"é \\\\ \\""}'
 
 
-GOOD = b'{"secret": "' + b"A" * 43 + b'=", "created_at": %b, "signer": "x"}'
+GOOD = b'{"node_id": "mi-0a1b2c3d4e5f67890", "secret": "' + b"A" * 43 + b'=", "created_at": %b, "signer": "x"}'
 
 
 class Item:
@@ -37,6 +37,12 @@ class Item:
     def __init__(self) -> None:
         self.published: list[PublicKey] = []
         self.refusal = ""
+        self.is_of_another = ""  # why the credentials do not prove this item
+
+    def name(self) -> str:
+        if self.is_of_another:
+            raise HeartbeatRejected(self.is_of_another, is_refusal=True)
+        return USER_ID
 
     def publish(self, key: PublicKey, now: float) -> str:
         if self.refusal:
@@ -73,7 +79,7 @@ def is_good(envelope: dict[str, str], key: PublicKey) -> bool:
 
 
 def test_an_event_travels_as_the_exact_text_that_was_signed(folder: Path, item: Item, time: FakeTime) -> None:
-    envelope = signed(Signer(folder, item, time.clock()))
+    envelope = signed(Signer(folder, IDENTITY.node_id, item, time.clock()))
 
     assert EVENT in envelope["signed"]
     assert json.loads(envelope["signed"]) == {
@@ -88,18 +94,22 @@ def test_an_event_travels_as_the_exact_text_that_was_signed(folder: Path, item: 
 def test_the_daemon_and_the_orders_share_one_key_that_only_its_owner_reads(
     folder: Path, item: Item, time: FakeTime
 ) -> None:
-    first, second = (Signer(folder, item, time.clock()) for _ in range(2))
+    first, second = (Signer(folder, IDENTITY.node_id, item, time.clock()) for _ in range(2))
 
-    assert signed(first)["key_id"] == signed(second)["key_id"] == signed(Signer(folder, item, time.clock()))["key_id"]
+    assert (
+        signed(first)["key_id"]
+        == signed(second)["key_id"]
+        == signed(Signer(folder, IDENTITY.node_id, item, time.clock()))["key_id"]
+    )
     assert stat.S_IMODE((folder / FILE_NAME).stat().st_mode) == 0o600
     assert [path.name for path in folder.iterdir()] == [FILE_NAME]
 
 
 def test_a_key_is_published_before_it_signs_and_once_a_day_after(folder: Path, item: Item, time: FakeTime) -> None:
-    signer = Signer(folder, item, time.clock())
+    signer = Signer(folder, IDENTITY.node_id, item, time.clock())
     for _ in range(3):
         signed(signer)
-    signed(Signer(folder, item, time.clock()))
+    signed(Signer(folder, IDENTITY.node_id, item, time.clock()))
     assert len(item.published) == 1
 
     time.seconds += PUBLISH_AGAIN_SECONDS + 1
@@ -112,11 +122,11 @@ def test_nothing_is_signed_that_nobody_could_verify(folder: Path, item: Item, ti
     item.refusal = "400 AccessDeniedException"
 
     with pytest.raises(NotPublished, match="AccessDenied"):
-        signed(Signer(folder, item, time.clock()))
+        signed(Signer(folder, IDENTITY.node_id, item, time.clock()))
 
 
 def test_a_table_that_is_out_of_reach_for_days_holds_nothing_up(folder: Path, item: Item, time: FakeTime) -> None:
-    signer = Signer(folder, item, time.clock())
+    signer = Signer(folder, IDENTITY.node_id, item, time.clock())
     signed(signer)
     item.refusal = "timed out"
 
@@ -131,7 +141,8 @@ def test_a_table_that_is_out_of_reach_for_days_holds_nothing_up(folder: Path, it
 def test_only_the_daemon_replaces_an_old_key_and_publishes_the_new_one_first(
     folder: Path, item: Item, time: FakeTime
 ) -> None:
-    daemon, order = Signer(folder, item, time.clock(), may_rotate=True), Signer(folder, item, time.clock())
+    daemon = Signer(folder, IDENTITY.node_id, item, time.clock(), may_rotate=True)
+    order = Signer(folder, IDENTITY.node_id, item, time.clock())
     old = signed(daemon)["key_id"]
     time.seconds += ROTATE_SECONDS + 1
     assert signed(order)["key_id"] == old
@@ -144,7 +155,7 @@ def test_only_the_daemon_replaces_an_old_key_and_publishes_the_new_one_first(
 
     assert new["key_id"] != old
     assert is_good(new, item.published[-1])
-    assert signed(Signer(folder, item, time.clock()))["key_id"] == new["key_id"]
+    assert signed(Signer(folder, IDENTITY.node_id, item, time.clock()))["key_id"] == new["key_id"]
 
 
 @pytest.mark.parametrize(
@@ -154,10 +165,10 @@ def test_only_the_daemon_replaces_an_old_key_and_publishes_the_new_one_first(
 def test_a_spoilt_key_file_is_replaced(folder: Path, item: Item, time: FakeTime, spoilt: bytes) -> None:
     (folder / FILE_NAME).write_bytes(spoilt)
 
-    envelope = signed(Signer(folder, item, time.clock()))
+    envelope = signed(Signer(folder, IDENTITY.node_id, item, time.clock()))
 
     assert is_good(envelope, item.published[-1])
-    assert signed(Signer(folder, item, time.clock()))["key_id"] == envelope["key_id"]
+    assert signed(Signer(folder, IDENTITY.node_id, item, time.clock()))["key_id"] == envelope["key_id"]
 
 
 def test_a_link_in_the_place_of_the_key_is_not_followed(folder: Path, item: Item, time: FakeTime) -> None:
@@ -165,7 +176,7 @@ def test_a_link_in_the_place_of_the_key_is_not_followed(folder: Path, item: Item
     elsewhere.write_text("not ours")
     (folder / FILE_NAME).symlink_to(elsewhere)
 
-    signed(Signer(folder, item, time.clock()))
+    signed(Signer(folder, IDENTITY.node_id, item, time.clock()))
 
     assert elsewhere.read_text() == "not ours"
     assert not (folder / FILE_NAME).is_symlink()
@@ -175,7 +186,38 @@ def test_a_link_in_the_place_of_the_key_is_not_followed(folder: Path, item: Item
 def test_a_disk_that_cannot_be_written_holds_nothing_up(folder: Path, item: Item, time: FakeTime) -> None:
     folder.chmod(0o500)
 
-    assert is_good(signed(Signer(folder, item, time.clock())), item.published[-1])
+    assert is_good(signed(Signer(folder, IDENTITY.node_id, item, time.clock())), item.published[-1])
+
+
+def test_nothing_is_signed_with_a_key_that_the_credentials_do_not_prove(
+    folder: Path, item: Item, time: FakeTime
+) -> None:
+    """A machine that was started from a copy of the disk has the key, the configuration and other credentials."""
+    signed(Signer(folder, IDENTITY.node_id, item, time.clock()))
+    item.is_of_another = "the credentials here are another machine's"
+
+    with pytest.raises(NotPublished, match="another machine's") as refused:
+        signed(Signer(folder, IDENTITY.node_id, item, time.clock()))
+
+    assert refused.value.is_refusal
+
+
+def test_the_key_of_another_node_is_replaced_before_the_first_signature(
+    folder: Path, item: Item, time: FakeTime
+) -> None:
+    origin = signed(Signer(folder, "mi-0origin", item, time.clock()))
+
+    copy = signed(Signer(folder, IDENTITY.node_id, item, time.clock()))
+
+    assert copy["key_id"] != origin["key_id"]
+    assert is_good(copy, item.published[-1])
+    assert json.loads((folder / FILE_NAME).read_text())["node_id"] == IDENTITY.node_id
+
+
+def test_a_key_that_was_never_published_is_its_nodes_alone(folder: Path, item: Item, time: FakeTime) -> None:
+    origin = Signer(folder, "mi-0origin", item, time.clock()).public()
+
+    assert Signer(folder, IDENTITY.node_id, item, time.clock()).public() != origin
 
 
 # The item -------------------------------------------------------------------------------------------------------------

@@ -291,3 +291,34 @@ def test_a_disk_that_is_back_knows_by_which_clock_it_was_dated_meanwhile(tmp_pat
 
     assert not spool._is_in_memory
     assert {entry.zero for entry in spool.oldest(10_000)} == {START.timestamp()}
+
+
+def test_a_machine_that_is_registered_again_sends_what_it_has_stored_on_this_boot_under_its_new_id(
+    tmp_path: Path,
+) -> None:
+    spool = Spool(tmp_path, boot_id="boot-1", node_id=IDENTITY.node_id)
+    spool.put([xid_event(13, "boot-0"), xid_event(79, "boot-1")], {"kernel_log": {"offset": 7}})
+    spool.close()
+
+    again = Spool(tmp_path, boot_id="boot-1", node_id="mi-0again")
+
+    [event] = [json.loads(entry.detail) for entry in again.oldest(10)]
+    assert (event["code"], event["node_id"], event["instance_id"]) == ("79", "mi-0again", "mi-0again")
+    assert again.state()["kernel_log"] == {"offset": 7}
+
+
+def test_a_copy_of_a_disk_does_not_send_what_its_origin_has_stored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    origin = Spool(tmp_path, boot_id="boot-1", node_id=IDENTITY.node_id)
+    origin.put([xid_event(79, "boot-1")])
+    origin._database.execute("INSERT INTO events VALUES (9, 'damaged', 'x', '{', 0, 'finding', NULL)")
+    origin._database.commit()
+    origin.close()
+    Spool(tmp_path, boot_id="boot-2", node_id=IDENTITY.node_id).close()  # its configuration still names the origin
+
+    copy = Spool(tmp_path, boot_id="boot-2", node_id="mi-0copy")
+
+    assert codes(copy) == []
+    [told] = [record for record in caplog.records if "another node's" in record.message]
+    assert (told.of, told.dropped, told.kept) == (IDENTITY.node_id, 2, 0)  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from tests.unit.test_isolation_storm import FIRST, NAMES, SECOND, STORM, Storm
 from tests.unit.test_steps import A
 
 PLACE = f"placement-of-{A}"
-DRAINED: dict[str, Any] = {"is_drained": True, "by_us": True, "placement": PLACE}
+DRAINED: dict[str, Any] = {"drained_at": NOW, "by_us": True, "placement": PLACE}
 
 
 @pytest.fixture

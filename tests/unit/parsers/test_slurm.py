@@ -1,7 +1,9 @@
 """What squeue prints is read as jobs, and what fits into one answer of a controller."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -48,14 +50,33 @@ def with_fields(**changes: str) -> list[str]:
 
 
 def test_each_field_ends_with_the_mark() -> None:
-    assert job_format(MARK).split(",")[0] == f"JobArrayID:{MARK}"
+    assert job_format(MARK).split(",")[0] == f"JobArrayID:64{MARK}"
     assert job_format(MARK).count(MARK) == len(FIELDS)
+
+
+def test_jobs_are_read_wherever_what_squeue_prints_is_cut() -> None:
+    text = printed(with_fields(name="größe"), FIELDS).encode()
+
+    read = [list(parse_jobs([text[at : at + size] for at in range(0, len(text), size)], MARK)) for size in range(1, 9)]
+
+    assert read == [list(parse_jobs([text], MARK))] * 8
+    assert [job.name for job in read[0]] == ["größe", "llama"]
+
+
+def test_what_never_ends_is_not_kept() -> None:
+    def endless() -> Iterator[bytes]:
+        for taken in count():
+            assert taken < 10, "it is read on and on"
+            yield b"x" * 4_096
+
+    with pytest.raises(ValueError, match="does not end with the requested mark"):
+        list(parse_jobs(endless(), MARK))
 
 
 def test_a_name_holds_anything_and_forges_nothing() -> None:
     name = "x\n7|RUNNING|root|1|0|1|gpu|1|node1|0|1|2|3|None|y|\n"
 
-    jobs = parse_jobs(printed(with_fields(name=name), FIELDS), MARK)
+    jobs = list(parse_jobs([printed(with_fields(name=name), FIELDS).encode()], MARK))
 
     assert [(job.job_id, job.name) for job in jobs] == [("12_3", " ".join(name.split())), ("12_3", "llama")]
 
@@ -74,7 +95,7 @@ def test_a_name_holds_anything_and_forges_nothing() -> None:
 def test_a_time_is_one_that_has_come(
     state: str, status: str, ended: tuple[int | None, int | None], started_at: int | None, ended_at: int | None
 ) -> None:
-    [job] = parse_jobs(printed(with_fields(state=state, status=status)), MARK)
+    [job] = parse_jobs([printed(with_fields(state=state, status=status)).encode()], MARK)
 
     assert (job.exit_code, job.signal) == ended
     assert (job.submitted_at, job.started_at, job.ended_at) == (100, started_at, ended_at)
@@ -83,7 +104,7 @@ def test_a_time_is_one_that_has_come(
 @pytest.mark.parametrize("text", [printed(FIELDS[:-1]), printed(FIELDS) + "more", printed(with_fields(nodes="many"))])
 def test_what_is_no_job_is_quoted(text: str) -> None:
     with pytest.raises(ValueError, match=r"printed .*which "):
-        parse_jobs(text, MARK)
+        list(parse_jobs([text.encode()], MARK))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +137,7 @@ def test_what_runs_and_what_has_failed_comes_before_what_waits_and_what_is_done(
 def test_an_answer_fits_into_what_ssm_hands_on_and_counts_the_rest(nodes: int, jobs: int) -> None:
     out = SlurmNode("gpu-node-0001", "10.0.0.1", "drained", "ü" * 500, "ada", 100)
 
-    answer = pack([(out, ["10.0.0.1"])] * nodes, [replace(JOB, name="ü" * 200)] * jobs)
+    answer = pack([(out, ["10.0.0.1"])] * nodes, [replace(JOB, name="ü" * 64)] * jobs)
 
     told: dict[str, Any] = unpack(json.loads(json.dumps(answer)))
     assert len(json.dumps(answer)) < 24_000
@@ -194,6 +215,6 @@ def test_a_node_that_the_controller_has_not_heard_yet_is_nobodys() -> None:
     ("state", "priority", "is_held"), [("PENDING", "0", True), ("PENDING", "7", False), ("RUNNING", "0", False)]
 )
 def test_a_job_that_waits_without_a_priority_is_held(state: str, priority: str, is_held: bool) -> None:
-    [job] = parse_jobs(printed(with_fields(state=state, priority=priority)), MARK)
+    [job] = parse_jobs([printed(with_fields(state=state, priority=priority)).encode()], MARK)
 
     assert job.is_held is is_held
