@@ -319,10 +319,8 @@ class EventFactory:
 
 
 def verdict_of(finding: Finding) -> Verdict:
-    """Return the catalog's verdict of a fault. A fault outside the catalog needs the verdict of an operator's own
-    check.
-    """
-    return verdict(finding.family, finding.code, finding.subcode) or finding.verdict or Verdict.UNKNOWN
+    """Return the finding's own verdict, else the catalog's. A fault with neither is UNKNOWN."""
+    return finding.verdict or verdict(finding.family, finding.code, finding.subcode) or Verdict.UNKNOWN
 
 
 def clip(text: str, limit: int = EVIDENCE_CHARACTERS) -> str:

@@ -312,7 +312,7 @@ def events_of(found: Report, event_factory: EventFactory, job: str, at: datetime
     Where the catalog rates none as FAILED, all are reported, because the diagnostic has failed nevertheless.
     """
     grave = [one for one in found.findings if verdict_of(one) is Verdict.FAILED]
-    unnamed = Finding(Family.dcgm, UNNAMED, None, found.reason)
+    unnamed = Finding(Family.dcgm, UNNAMED, None, found.reason, verdict=Verdict.FAILED)
     for place, finding in enumerate((grave or list(found.findings) or [unnamed])[:FINDINGS]):
         yield event_factory.found(
             finding,

@@ -79,8 +79,8 @@ GPU_TEMPERATURE_MARGIN = Threshold(
 )
 GPU_LASTING = Threshold(
     *("gpu_lasting_seconds", "seconds", 60.0, 0.0, 3_600.0, "gpu_state"),
-    "heat, slowdowns, low clocks and slow PCIe links of a GPU are reported when they have lasted so long",
-    "Ours. They come and go with the load.",
+    "heat, slowdowns, low clocks, slow PCIe links and NVLinks that are down are reported when they have lasted so long",
+    "Ours. They come and go with the load, and links train again after a reset.",
 )
 GPU_FABRIC = Threshold(
     *("gpu_fabric_seconds", "seconds", 300.0, 60.0, 3_600.0, "gpu_state"),

@@ -12,6 +12,7 @@ import typer
 
 from nodeheal.cli.say import say
 from nodeheal.contract.vocabulary import Action, Verdict
+from nodeheal.parsers.nvlinks import NvLinks
 
 if TYPE_CHECKING:
     from nodeheal.parsers.finding import Finding, Report
@@ -34,21 +35,25 @@ Expect = Annotated[
     int, typer.Option("--expect", min=0, help="accelerators or devices that should be there; 0: unknown")
 ]
 
+Links = Annotated[
+    NvLinks, typer.Option(help="the node's NVLinks; only where they are up, what DCGM says of them is evidence")
+]
+
 
 @app.command("dcgm-diag")
-def dcgm_diag(file: File, expect: Expect = 0) -> None:
+def dcgm_diag(file: File, expect: Expect = 0, nvlinks: Links = NvLinks.UNKNOWN) -> None:
     """`dcgmi diag -j`, of DCGM 3 and 4."""
     from nodeheal.parsers.dcgm_diag import parse_diagnostic
 
-    _print(parse_diagnostic(_text(file), expect))
+    _print(parse_diagnostic(_text(file), expect, nvlinks))
 
 
 @app.command("dcgm-health")
-def dcgm_health(file: File, expect: Expect = 0) -> None:
+def dcgm_health(file: File, expect: Expect = 0, nvlinks: Links = NvLinks.UNKNOWN) -> None:
     """`dcgmi health -c -j`. It names only sick devices, so that there is nothing to compare --expect with."""
     from nodeheal.parsers.dcgm_health import parse_health
 
-    _print(parse_health(_text(file)))
+    _print(parse_health(_text(file), nvlinks))
 
 
 @app.command("nvidia-smi")
@@ -91,16 +96,19 @@ def _print(report: "Report") -> None:
 
 def _explained(finding: "Finding") -> dict[str, str | int | None]:
     from nodeheal.domain.faults.catalog import find
+    from nodeheal.domain.faults.diagnosis import why_not_sure
 
     row = find(finding.family, finding.code, finding.subcode)
+    verdict = finding.verdict or (row.verdict if row else Verdict.UNKNOWN)
+    doubt = why_not_sure(row, verdict, None) if row else "the catalog does not know this fault; a human must look"
     answer: dict[str, str | int | None] = {
         "family": finding.family.value,
         "code": finding.code,
         "subcode": finding.subcode,
         "component": finding.component,
-        "verdict": (row.verdict if row else Verdict.UNKNOWN).value,
-        "action": (row.action if row else Action.ESCALATE).value,
-        "reason": row.why if row else "the catalog does not know this fault; a human must look",
+        "verdict": verdict.value,
+        "action": (row.action if row and not doubt else Action.ESCALATE).value,
+        "reason": row.why if row and not doubt else doubt,
         "message": finding.message,
     }
     return answer if finding.pid is None else {**answer, "pid": finding.pid}

@@ -1,6 +1,8 @@
 """Parses the output of `dcgmi diag -j`, of DCGM 3 and 4. Pure: text in, a report out.
 
-Nothing untested counts as healthy: no result, a cut-off one, an error, skipped tests only, a missing GPU.
+Nothing untested counts as healthy: no result, a cut-off one, an error, skipped tests only, a missing GPU. A test has
+failed only by an error that is known to be one of the hardware. Any other "Fail", and a "Pass" with an error, is a test
+not done: UNKNOWN, with the tests to run once more in `failed_tests`.
 """
 
 import re
@@ -8,8 +10,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.dcgm_errors import NAMES, names_in, names_of
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.dcgm_errors import (
+    NAMES,
+    ErrorKind,
+    error_finding,
+    kind_of,
+    names_in,
+    names_of,
+    says_not_done,
+)
+from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.nvlinks import NvLinks
 from nodeheal.parsers.tool_report import (
     Fault,
     fault,
@@ -21,18 +32,9 @@ from nodeheal.parsers.tool_report import (
     worst_of,
 )
 
-# A failure without a known error id is named after its test, if DCGM has a test of that name.
-_TESTS = """
-DENYLIST NVML_LIBRARY CUDA_MAIN_LIBRARY CUDA_TOOLKIT_LIBRARY PERMISSIONS_AND_OS_RELATED_BLOCKS
-PERMISSIONS_AND_OS_BLOCKS PERSISTENCE_MODE ENVIRONMENT_VARIABLES PAGE_RETIREMENT PAGE_RETIREMENT_ROW_REMAP
-SRAM_THRESHOLD_COUNT GRAPHICS_PROCESSES INFOROM FABRIC_MANAGER SOFTWARE PCIE INTEGRATION GPU_MEMORY MEMORY
-DIAGNOSTIC SM_STRESS TARGETED_STRESS TARGETED_POWER MEMORY_BANDWIDTH MEMTEST PULSE_TEST EUD EUD_TEST CPU_EUD
-NVBANDWIDTH NCCL_TESTS CONTEXT_CREATE CTX_CREATE
-"""
-TEST_NAMES = frozenset(_TESTS.split())
-UNNAMED, COUNT = "DIAG_UNNAMED", "DIAG_ACCELERATOR_COUNT"
+UNNAMED, NOT_DONE, COUNT = "DIAG_UNNAMED", "DIAG_NOT_DONE", "DIAG_ACCELERATOR_COUNT"
 
-CODES = frozenset(f"dcgm/{code}" for code in (*NAMES[1:], *(f"DIAG_{name}" for name in TEST_NAMES), UNNAMED, COUNT))
+CODES = frozenset(f"dcgm/{code}" for code in (*NAMES, UNNAMED, NOT_DONE, COUNT))
 
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # DCGM 4, DCGM 3
 _ITERATIONS, _OVERALL, _DEPLOYMENT = "iterations", "Overall Result", "Deployment"
@@ -41,9 +43,8 @@ _NO_MIG = re.compile(
     r"Cannot run diagnostic: [^\"]{0,200}\bMIG\b|\bMIG configuration is incompatible with the diagnostic"
 )
 _ERROR_KEYS = ("runtime_error", "global_errors", "error")
-# DCGM's own severities: isolate and reset are about hardware, config is about a setting (persistence mode off).
-_GRAVE_SEVERITIES, _CONFIG_SEVERITY = (2, 6), 5
-_SETTINGS = ("DCGM_FR_PERSISTENCE_MODE", "DCGM_FR_BAD_CUDA_ENV", "DCGM_FR_GRAPHICS_PROCESSES")
+_GRAVE_SEVERITIES = (2, 6)  # DCGM's own: isolate, reset
+_WEIGHTS = {ErrorKind.HARDWARE: Verdict.FAILED, ErrorKind.SETTING: Verdict.DEGRADED}
 _PASS, _FAIL, _WARN, _SKIP = ("pass", "passed"), ("fail", "failed"), ("warn", "warning"), ("skip", "skipped")
 _GPU_IN_TEXT = re.compile(r"\bGPU (\d{1,4})\b")
 _NAMING_KEYS = ("pci_bus_id", "pci_address", "uuid", "gpu_uuid")
@@ -63,38 +64,48 @@ class _Result:
     gpus: frozenset[str]
     entity: str | None  # what else was tested: a switch, a CPU
     warnings: tuple[_Warning, ...]
-    is_about_settings: bool
     is_deployment: bool = False
 
+    def verdict(self, links: NvLinks) -> Verdict:
+        """What it proves."""
+        kinds = [kind_of(name, links) for warning in self.warnings for name in warning.names or (UNNAMED,)]
+        if self.status in _WARN:
+            return Verdict.DEGRADED
+        if self.status not in _FAIL:
+            return Verdict.UNKNOWN if self.status in _PASS and self.warnings else Verdict.OK
+        if ErrorKind.HARDWARE in kinds:
+            return Verdict.FAILED
+        return Verdict.DEGRADED if set(kinds) == {ErrorKind.SETTING} else Verdict.UNKNOWN
 
-def parse_diagnostic(output: str, accelerators: int = 0) -> Report:
-    """Parse everything that dcgmi wrote, on a node with this many accelerators (0: unknown)."""
+
+def parse_diagnostic(output: str, accelerators: int = 0, links: NvLinks = NvLinks.UNKNOWN) -> Report:
+    """Parse everything that dcgmi wrote, on a node with this many accelerators (0: unknown) and these NVLinks."""
     document = first_object(output)
     rounds = document.get(_ITERATIONS)
     if isinstance(rounds, list):  # dcgmi diag --iterations: a document for each
-        judged = [_parse(one, accelerators) for one in _dicts(rounds)]
+        judged = [_parse(one, accelerators, links) for one in _dicts(rounds)]
         is_whole = len(judged) == len(rounds) and not rest_after_first_object(output)
         has_passed = str(document.get(_OVERALL)).lower() in _PASS
         doubt = [] if is_whole and has_passed else [unknown("DCGM does not say that every iteration has passed")]
         return worst_of([*judged, *doubt])
-    return _parse(document, accelerators, rest_after_first_object(output))
+    return _parse(document, accelerators, links, rest_after_first_object(output))
 
 
-def _parse(document: dict[str, object], accelerators: int, rest: str = "") -> Report:
+def _parse(document: dict[str, object], accelerators: int, links: NvLinks, rest: str = "") -> Report:
     root = next((found for found in (document.get(key) for key in _ROOTS) if isinstance(found, dict)), None)
     if root is None:
         return unknown("the output is not a complete DCGM diagnostic")
     names = _entity_names(document)
     results = list(_results(root))
-    faults = [found for result in results for found in _faults(result, names)]
+    faults = [found for result in results for found in _faults(result, names, links)]
     for source in (document, root):
         for key in _ERROR_KEYS:
             if source.get(key):
                 doubt = f"DCGM reports {key}: {str(source[key])[:300]}"
-                return sum_up([*_global_faults(source[key]), *faults], "", doubt=doubt)
+                return sum_up([*_global_faults(source[key], links), *faults], "", doubt=doubt)
     if rest:  # another run, or the output of one that was killed: the first document may be outdated
         return sum_up(faults, "", doubt=f"there is text after the diagnostic: {first_line(rest)}")
-    return _judge(results, faults, accelerators, _listed(document, root))
+    return _judge(results, faults, accelerators, _listed(document, root), links)
 
 
 def cannot_under_mig(output: str) -> bool:
@@ -110,28 +121,36 @@ def _listed(document: dict[str, object], root: dict[str, object]) -> int:
     return max([0, *entities, *(len(table) for table in tables if isinstance(table, (list, dict)))])
 
 
-def _judge(results: list[_Result], faults: list[Fault], accelerators: int, listed: int) -> Report:
-    failed = tuple(sorted({result.test for result in results if _counts_as_failed(result)}))
+def _judge(results: list[_Result], faults: list[Fault], accelerators: int, listed: int, links: NvLinks) -> Report:
+    by_verdict = {
+        verdict: tuple(sorted({result.test for result in results if result.verdict(links) is verdict}))
+        for verdict in Verdict
+    }
+    failed, undone, warned = by_verdict[Verdict.FAILED], by_verdict[Verdict.UNKNOWN], by_verdict[Verdict.DEGRADED]
+    told = sum_up(faults, "")
     if failed:
-        told = sum_up(faults, "")
         return Report(Verdict.FAILED, failed, told.failed_components, told.findings, f"failed: {', '.join(failed)}")
+    named = frozenset(gpu for result in results for gpu in result.gpus)
     names = frozenset(gpu for result in results if result.status in _PASS + _FAIL + _WARN for gpu in result.gpus)
     is_of_all = not names and _are_of_all(results)
     tested = listed if is_of_all else len(names)
-    if not any(result.status in _PASS for result in results) or not (names or is_of_all):
-        return sum_up(faults, "", doubt="no test of any GPU has passed")
-    should = max(accelerators, listed)
-    if tested < should and not (is_of_all and not listed):
+    there = max(len(named), listed)
+    if there < accelerators and not (is_of_all and not listed):
         # A GPU that fell off the bus is not tested, and the remaining ones pass.
-        told = sum_up([_missing(tested, should), *faults], "")
-        reason = f"{tested} of {should} GPUs were tested"
-        return Report(Verdict.FAILED, ("accelerator_count",), told.failed_components, told.findings, reason)
+        missing = sum_up([_missing(there, accelerators), *faults], "")
+        reason = f"{there} of {accelerators} GPUs were tested"
+        return Report(Verdict.FAILED, ("accelerator_count",), missing.failed_components, missing.findings, reason)
     strange = sorted({result.status for result in results if result.status not in _PASS + _FAIL + _WARN + _SKIP})
     if strange:
         return sum_up(faults, "", doubt=f"unknown test status: {', '.join(strange)}"[:300])
-    warned = sorted({result.test for result in results if result.status in _WARN + _FAIL})
+    if tested < there:
+        return sum_up(faults, "", doubt=f"{tested} of {there} GPUs were tested")
+    if undone and not warned:
+        reason = f"not done, neither passed nor failed: {', '.join(undone)}"
+        return Report(Verdict.UNKNOWN, undone, findings=told.findings, reason=reason)
+    if undone or not any(result.status in _PASS for result in results) or not (names or is_of_all):
+        return sum_up(faults, "", doubt=f"not done: {', '.join(undone)}" if undone else "no test of any GPU has passed")
     if warned:
-        told = sum_up(faults, "")
         return Report(Verdict.DEGRADED, (), (), told.findings, f"warnings: {', '.join(warned)}")
     if not tested:
         return Report(Verdict.OK, reason="every GPU that DCGM sees passed; it does not report their number")
@@ -146,22 +165,27 @@ def _are_of_all(results: list[_Result]) -> bool:
     return bool(results) and all(result.is_deployment for result in results)
 
 
-def _counts_as_failed(result: _Result) -> bool:
-    return result.status in _FAIL and not result.is_about_settings
-
-
 def _missing(tested: int, accelerators: int) -> Fault:
     return fault(Verdict.FAILED, Family.dcgm, COUNT, None, f"{tested} of {accelerators} GPUs were tested")
 
 
-def _faults(result: _Result, names: dict[str, str]) -> Iterator[Fault]:
-    if result.status not in _FAIL + _WARN:
-        return
-    verdict = Verdict.FAILED if _counts_as_failed(result) else Verdict.DEGRADED
-    for warning in result.warnings or (_Warning((), f"{result.test}: {result.status}", None),):
+def _faults(result: _Result, names: dict[str, str], links: NvLinks) -> Iterator[Fault]:
+    if result.status in _FAIL + _WARN:
+        warnings = result.warnings or (_Warning((), f"{result.test}: {result.status}", None),)
+    else:
+        warnings = result.warnings if result.status in _PASS else ()
+    for warning in warnings:
         for component in _components(result, warning, names):
-            for code in warning.names or (_test_code(result.test),):
-                yield fault(verdict, Family.dcgm, code, component, f"{result.test}: {warning.text}")
+            for code in warning.names or (NOT_DONE if says_not_done(warning.text) else UNNAMED,):
+                found = error_finding(code, component, f"{result.test}: {warning.text}", links)
+                if found is not None:
+                    yield _fault(result.status, found, kind_of(code, links))
+
+
+def _fault(status: str, found: Finding, kind: ErrorKind) -> Fault:
+    if status in _PASS:
+        return Fault(Verdict.UNKNOWN, replace(found, verdict=Verdict.UNKNOWN))
+    return Fault(found.verdict or (Verdict.DEGRADED if status in _WARN else _WEIGHTS.get(kind, Verdict.UNKNOWN)), found)
 
 
 def _components(result: _Result, warning: _Warning, names: dict[str, str]) -> list[str | None]:
@@ -171,19 +195,16 @@ def _components(result: _Result, warning: _Warning, names: dict[str, str]) -> li
     return [names.get(gpu, f"GPU {gpu}") for gpu in gpus] or [result.entity]
 
 
-def _test_code(test: str) -> str:
-    name = re.sub(r"[^A-Z0-9]+", "_", test.upper()).strip("_")
-    return f"DIAG_{name}" if name in TEST_NAMES else UNNAMED
-
-
-def _global_faults(errors: object) -> Iterator[Fault]:
+def _global_faults(errors: object, links: NvLinks) -> Iterator[Fault]:
     """Return faults in DCGM's global errors, which may name broken hardware."""
     listed = errors if isinstance(errors, list) else [errors]
     for warning in _warnings(listed):
-        verdict = Verdict.FAILED if warning.severity in _GRAVE_SEVERITIES else Verdict.UNKNOWN
         said = _GPU_IN_TEXT.search(warning.text)
         for code in warning.names:
-            yield fault(verdict, Family.dcgm, code, said[0] if said else None, warning.text)
+            is_grave = warning.severity in _GRAVE_SEVERITIES and kind_of(code, links) is ErrorKind.HARDWARE
+            found = error_finding(code, said[0] if said else None, warning.text, links)
+            if found is not None:
+                yield Fault(Verdict.FAILED if is_grave else Verdict.UNKNOWN, found)
 
 
 def _results(root: dict[str, object]) -> Iterator[_Result]:
@@ -194,20 +215,19 @@ def _results(root: dict[str, object]) -> Iterator[_Result]:
             results, summary = list(_dicts(test.get("results"))), test.get("test_summary")
             yield from (replace(_result(name, result), is_deployment=is_deployment) for result in results)
             if isinstance(summary, dict) and not _repeats(summary, results):
-                yield _result(name, summary, like=results)
+                yield _result(name, summary)
 
 
 def _repeats(summary: dict[str, object], results: Sequence[dict[str, object]]) -> bool:
     return _status(summary) in _FAIL + _WARN and _status(summary) in [_status(result) for result in results]
 
 
-def _result(test: str, raw: dict[str, object], like: list[dict[str, object]] | None = None) -> _Result:
-    settings = all(_is_about_settings(failed) for failed in like or [raw] if _status(failed) in _FAIL)
+def _result(test: str, raw: dict[str, object]) -> _Result:
     warnings = raw.get("warnings", raw.get("warning"))
     found = tuple(_warnings(warnings if isinstance(warnings, list) else [warnings]))
     group = raw.get("entity_group")
     entity = f"{group} {raw.get('entity_id')}"[:60] if group else None
-    return _Result(test, _status(raw), _gpus(raw), entity, found, settings)
+    return _Result(test, _status(raw), _gpus(raw), entity, found)
 
 
 def _warnings(raw: Sequence[object]) -> Iterator[_Warning]:
@@ -216,25 +236,14 @@ def _warnings(raw: Sequence[object]) -> Iterator[_Warning]:
         if isinstance(entry, dict):
             text = str(entry.get("warning") or entry.get("message") or entry.get("error") or "")
             named = names_of(entry.get("error_id", entry.get("error_code")), text)
-            yield _Warning(named, text[:1000], entry.get("error_severity"))
+            if named or text.strip():
+                yield _Warning(named, text[:1000], entry.get("error_severity"))
         elif isinstance(entry, str) and entry:
             yield _Warning(names_in(entry), entry[:1000], None)
 
 
 def _status(raw: dict[str, object]) -> str:
     return str(raw.get("status") or "no status")[:100].lower()
-
-
-def _is_about_settings(raw: dict[str, object]) -> bool:
-    warnings = raw.get("warnings")
-    found = list(_warnings(warnings if isinstance(warnings, list) else [warnings]))
-    return bool(found) and all(_is_setting(warning) for warning in found)
-
-
-def _is_setting(warning: _Warning) -> bool:
-    if warning.severity is not None:
-        return warning.severity == _CONFIG_SEVERITY
-    return bool(warning.names) and all(name in _SETTINGS for name in warning.names)
 
 
 def _gpus(raw: dict[str, object]) -> frozenset[str]:

@@ -1,47 +1,45 @@
-"""Lists DCGM's error ids, and recognises its sentences where it gives no id.
+"""Lists DCGM's error ids and what each says, and recognises DCGM's sentences where it gives no id.
 
-The numbers are those of `dcgm_errors.h` of DCGM 4.6 (0 to 132, all read there); DCGM only ever appends, so they are
-valid for DCGM 3. Names that DCGM has changed (CLOCK_THROTTLE_THERMAL, BLACKLISTED_DRIVER, …) are the present ones.
+`dcgm_errors.csv` has a row for each id: its number and name in `dcgm_errors.h`, an older name, the first version of
+those that were read in which it stands, whether that header marks it as not used, and its kind. DCGM only ever appends
+numbers. The catalog has a row under the same name, with what is done about it.
 """
 
+import csv
 import re
+from enum import StrEnum
+from pathlib import Path
 
-_BY_NUMBER = """
-OK UNKNOWN UNRECOGNIZED PCI_REPLAY_RATE VOLATILE_DBE_DETECTED VOLATILE_SBE_DETECTED PENDING_PAGE_RETIREMENTS
-RETIRED_PAGES_LIMIT RETIRED_PAGES_DBE_LIMIT CORRUPT_INFOROM CLOCKS_EVENT_THERMAL POWER_UNREADABLE CLOCKS_EVENT_POWER
-NVLINK_ERROR_THRESHOLD NVLINK_DOWN NVSWITCH_FATAL_ERROR NVSWITCH_NON_FATAL_ERROR NVSWITCH_DOWN NO_ACCESS_TO_FILE
-NVML_API DEVICE_COUNT_MISMATCH BAD_PARAMETER CANNOT_OPEN_LIB DENYLISTED_DRIVER NVML_LIB_BAD GRAPHICS_PROCESSES
-HOSTENGINE_CONN FIELD_QUERY BAD_CUDA_ENV PERSISTENCE_MODE LOW_BANDWIDTH HIGH_LATENCY CANNOT_GET_FIELD_TAG
-FIELD_VIOLATION FIELD_THRESHOLD FIELD_VIOLATION_DBL FIELD_THRESHOLD_DBL UNSUPPORTED_FIELD_TYPE FIELD_THRESHOLD_TS
-FIELD_THRESHOLD_TS_DBL THERMAL_VIOLATIONS THERMAL_VIOLATIONS_TS TEMP_VIOLATION CLOCKS_EVENT_VIOLATION INTERNAL
-PCIE_GENERATION PCIE_WIDTH ABORTED TEST_DISABLED CANNOT_GET_STAT STRESS_LEVEL CUDA_API FAULTY_MEMORY
-CANNOT_SET_WATCHES CUDA_UNBOUND ECC_DISABLED MEMORY_ALLOC CUDA_DBE MEMORY_MISMATCH CUDA_DEVICE ECC_UNSUPPORTED
-ECC_PENDING MEMORY_BANDWIDTH TARGET_POWER API_FAIL API_FAIL_GPU CUDA_CONTEXT DCGM_API CONCURRENT_GPUS TOO_MANY_ERRORS
-NVLINK_CRC_ERROR_THRESHOLD NVLINK_ERROR_CRITICAL ENFORCED_POWER_LIMIT MEMORY_ALLOC_HOST GPU_OP_MODE NO_MEMORY_CLOCKS
-NO_GRAPHICS_CLOCKS HAD_TO_RESTORE_STATE L1TAG_UNSUPPORTED L1TAG_MISCOMPARE ROW_REMAP_FAILURE UNCONTAINED_ERROR
-EMPTY_GPU_LIST DBE_PENDING_PAGE_RETIREMENTS UNCORRECTABLE_ROW_REMAP PENDING_ROW_REMAP BROKEN_P2P_MEMORY_DEVICE
-BROKEN_P2P_WRITER_DEVICE NVSWITCH_NVLINK_DOWN EUD_BINARY_PERMISSIONS EUD_NON_ROOT_USER EUD_SPAWN_FAILURE EUD_TIMEOUT
-EUD_ZOMBIE EUD_NON_ZERO_EXIT_CODE EUD_TEST_FAILED FILE_CREATE_PERMISSIONS PAUSE_RESUME_FAILED PCIE_H_REPLAY_VIOLATION
-GPU_EXPECTED_NVLINKS_UP NVSWITCH_EXPECTED_NVLINKS_UP XID_ERROR SBE_VIOLATION DBE_VIOLATION PCIE_REPLAY_VIOLATION
-SBE_THRESHOLD_VIOLATION DBE_THRESHOLD_VIOLATION PCIE_REPLAY_THRESHOLD_VIOLATION CUDA_FM_NOT_INITIALIZED SXID_ERROR
-GFLOPS_THRESHOLD_VIOLATION NAN_VALUE FABRIC_MANAGER_TRAINING_ERROR BROKEN_P2P_PCIE_MEMORY_DEVICE
-BROKEN_P2P_PCIE_WRITER_DEVICE BROKEN_P2P_NVLINK_MEMORY_DEVICE BROKEN_P2P_NVLINK_WRITER_DEVICE TEST_SKIPPED
-SRAM_THRESHOLD NVLINK_EFFECTIVE_BER_THRESHOLD FALLEN_OFF_BUS NVLINK_SYMBOL_BER_THRESHOLD IMEX_UNHEALTHY
-FABRIC_PROBE_STATE BINARY_PERMISSIONS GPU_RECOVERY_RESET GPU_RECOVERY_REBOOT GPU_RECOVERY_DRAIN_P2P
-GPU_RECOVERY_DRAIN_RESET NCCL_ERROR RETEST_REQUESTED CONTAINED_ERROR UNCORRECTABLE_ROW_REMAP_LIMIT
-"""
-_NUMBERED = tuple(f"DCGM_FR_{name}" for name in _BY_NUMBER.split())
-# DCGM has no id for recovery actions that are newer than its own table, only a sentence: this name follows its style.
-NAMES = (*_NUMBERED, "DCGM_FR_GPU_RECOVERY_IMEX_DOMAIN")
+from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.nvlinks import NvLinks
+from nodeheal.parsers.tool_report import MESSAGE_CHARACTERS
+
+
+class ErrorKind(StrEnum):
+    """What an error says about the node. Only the first two are evidence of broken hardware."""
+
+    HARDWARE = "hardware"
+    FABRIC = "fabric"  # of NVLinks: it counts only where the product has them and the fabric is up
+    PRECONDITION = "precondition"  # somebody uses the GPU, the test was stopped: it was not done
+    UNSUPPORTED = "unsupported"  # the test cannot run on this product
+    SETTING = "setting"  # a person has set it; the tests have run
+    SETUP = "setup"  # DCGM, a library or the driver could not do the test
+    UNKNOWN = "unknown"  # DCGM itself does not know it, or this table does not
+
+
+_FILE = Path(__file__).with_name("dcgm_errors.csv")
+_PREFIX = "DCGM_FR_"
+with _FILE.open(encoding="utf-8", newline="") as _file:
+    _ROWS = tuple(csv.DictReader(_file))
+_NUMBERED = {int(row["number"]): f"{_PREFIX}{row['name']}" for row in _ROWS if row["number"]}
+_KINDS = {f"{_PREFIX}{row['name']}": ErrorKind(row["kind"]) for row in _ROWS}
+# DCGM has no id for recovery actions that are newer than its own table, only a sentence: one name follows its style.
+NAMES = tuple(_KINDS)
 # Ids that contain less than the sentence beside them.
 _SAY_NOTHING = ("DCGM_FR_UNKNOWN", "DCGM_FR_UNRECOGNIZED")
 
-_RENAMED = {
-    "DCGM_FR_BLACKLISTED_DRIVER": "DCGM_FR_DENYLISTED_DRIVER",
-    "DCGM_FR_CLOCK_THROTTLE_POWER": "DCGM_FR_CLOCKS_EVENT_POWER",
-    "DCGM_FR_CLOCK_THROTTLE_THERMAL": "DCGM_FR_CLOCKS_EVENT_THERMAL",
-    "DCGM_FR_THROTTLING_VIOLATION": "DCGM_FR_CLOCKS_EVENT_VIOLATION",
-}
+_RENAMED = {f"{_PREFIX}{row['older_name']}": f"{_PREFIX}{row['name']}" for row in _ROWS if row["older_name"]}
 _NAME = re.compile(r"\bDCGM_FR_[A-Z0-9_]{2,60}\b")
 
 # Distinctive parts of DCGM's sentences, in the wordings of both generations, in lower case. The first match at a place
@@ -140,6 +138,21 @@ _PHRASES = (
     ("HAD_TO_RESTORE_STATE", r"had to restore gpu state"),
     ("ABORTED", r"test was aborted early"),
     ("INTERNAL", r"internal error during the test"),
+    ("ECC_UNSUPPORTED", r"is not turned on or is unsupported"),
+    ("L1TAG_UNSUPPORTED", r"does not support the l1 cache test"),
+    ("CONCURRENT_GPUS", r"unable to run concurrent pair bandwidth test"),
+    ("TEST_DISABLED", r"the [\w ]{1,60} test is skipped"),
+    ("TEST_SKIPPED", r"\btest [\w ]{1,60} was skipped"),
+    ("GPU_OP_MODE", r"gpu operating mode: low_dp"),
+    ("EMPTY_GPU_LIST", r"no valid gpus passed to plugin"),
+    ("NO_ACCESS_TO_FILE", r"could not be accessed directly"),
+    ("FILE_CREATE_PERMISSIONS", r"does not have permissions to create a file"),
+)
+# DCGM's words for a test that it did not do, where they have no id of their own: of nvvs/plugin_src, and of the plugins
+# that NVIDIA delivers without source, as people have reported them.
+_NOT_DONE = re.compile(
+    r"may affect the results of|\bskipping\b|is in prohibi?ted mode|of memory is free, but|free memory is less than"
+    r"|incompatible cuda (?:compute capability|version)|(?:un|not )supported|cannot find dependent package"
 )
 # Every sentence of DCGM is well below this; a longer text is not one.
 _TEXT_CHARACTERS = 8192
@@ -151,9 +164,29 @@ def name_of(error_id: object) -> str | None:
     """Return the name of an error id, or None for an invalid one, for "no error", and for one that is newer than this
     table.
     """
-    if isinstance(error_id, bool) or not isinstance(error_id, int) or not 0 < error_id < len(_NUMBERED):
+    return _NUMBERED.get(error_id) if isinstance(error_id, int) and not isinstance(error_id, bool) else None
+
+
+def kind_of(name: str, links: NvLinks) -> ErrorKind:
+    """Return what an error says about a node: one of NVLinks is of the hardware where these are up, else UNKNOWN."""
+    kind = _KINDS.get(name, ErrorKind.UNKNOWN)
+    if kind is not ErrorKind.FABRIC:
+        return kind
+    return ErrorKind.HARDWARE if links is NvLinks.UP else ErrorKind.UNKNOWN
+
+
+def error_finding(name: str, component: str | None, message: str, links: NvLinks) -> Finding | None:
+    """Return the finding of an error. One of NVLinks is UNKNOWN unless these are up, and None where there are none."""
+    is_fabric = is_about_nvlinks(name)
+    if is_fabric and links is NvLinks.ABSENT:
         return None
-    return _NUMBERED[error_id]
+    verdict = Verdict.UNKNOWN if is_fabric and links is not NvLinks.UP else None
+    return Finding(Family.dcgm, name, component, message[:MESSAGE_CHARACTERS], verdict=verdict)
+
+
+def is_about_nvlinks(name: str) -> bool:
+    """Whether an error is one of NVLinks, which says nothing where these do not exist or are not up yet."""
+    return _KINDS.get(name) is ErrorKind.FABRIC
 
 
 def names_of(error_id: object, text: str) -> tuple[str, ...]:
@@ -168,7 +201,7 @@ def names_in(text: str) -> tuple[str, ...]:
     """Return the names of all errors in a text, each once: by name, else by DCGM's sentence for it."""
     text = text[:_TEXT_CHARACTERS]
     named = [_RENAMED.get(name, name) for name in _NAME.findall(text)]
-    known = [name for name in named if name in NAMES and name != NAMES[0]]
+    known = [name for name in named if name in _KINDS]
     return tuple(dict.fromkeys(known or _phrased(text.lower())))
 
 
@@ -182,3 +215,8 @@ def _phrased(text: str) -> list[str]:
                 found.append((start, end, name))
                 break
     return [name for _, _, name in sorted(found)]
+
+
+def says_not_done(text: str) -> bool:
+    """Whether a text without a known error says that the test was not done, rather than that it found a fault."""
+    return _NOT_DONE.search(text[:_TEXT_CHARACTERS].lower()) is not None

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.dcgm_errors import NAMES, names_of
+from nodeheal.parsers.dcgm_errors import NAMES, error_finding, names_of
 from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.nvlinks import NvLinks
 from nodeheal.parsers.tool_report import Fault, first_line, first_object, sum_up, unknown
 
 # The subsystems that DCGM watches. An unknown sentence is named after its subsystem.
@@ -18,7 +19,7 @@ SYSTEMS = frozenset(
 )
 UNNAMED = "HEALTH_UNNAMED"
 
-CODES = frozenset(f"dcgm/{code}" for code in (*NAMES[1:], *(f"HEALTH_{name}" for name in SYSTEMS), UNNAMED))
+CODES = frozenset(f"dcgm/{code}" for code in (*NAMES, *(f"HEALTH_{name}" for name in SYSTEMS), UNNAMED))
 
 _OVERALL = "Overall Health"
 # 0, 10 and 20 are the API's numbers for the same.
@@ -35,52 +36,66 @@ _WORDS = {
 }
 
 
-def parse_health(output: str) -> Report:
-    """Parse the results of the host engine's health watches. Watches that are off, or an engine out of reach, are
-    UNKNOWN.
+def parse_health(output: str, links: NvLinks = NvLinks.UNKNOWN) -> Report:
+    """Parse the results of the host engine's health watches, on a node with these NVLinks. Watches that are off, or an
+    engine out of reach, are UNKNOWN.
     """
     body = first_object(output).get("body")
     overall = _value(body.get(_OVERALL)) if isinstance(body, dict) else None
     if not isinstance(body, dict) or overall is None:
         said = first_line(output)
         return unknown(f"the output is not a complete DCGM health report{f': {said}' if said else ''}")
-    faults, strange = _sick(body), _strange_words(body)
+    faults, strange = _sick(body, links), _strange_words(body)
     word = _WORDS.get(overall.lower())
     doubt = f"unknown health: {', '.join(strange)}"[:300] if strange else ""
-    if word in (Verdict.DEGRADED, Verdict.FAILED) and not any(fault.verdict is word for fault in faults):
+    is_explained = any(word in _words_of(entity) for _, entity in _entities(body))
+    if word in (Verdict.DEGRADED, Verdict.FAILED) and not is_explained:
         message = f"{_OVERALL}: {overall}"
         faults.append(Fault(word, Finding(Family.dcgm, UNNAMED, None, message), "overall health"))
     return sum_up(faults, "the host engine sees no fault", doubt=doubt)
 
 
-def _sick(body: dict[str, object]) -> list[Fault]:
+def _sick(body: dict[str, object], links: NvLinks) -> list[Fault]:
+    return [fault for component, entity in _entities(body) for fault in _entity_faults(component, entity, links)]
+
+
+def _entities(body: dict[str, object]) -> list[tuple[str, dict[str, object]]]:
     return [
-        fault
+        (f"{group} {number}"[:60], entity)
         for group, entities in body.items()
         if group != _OVERALL
         for number, entity in _children(entities)
-        for fault in _entity_faults(f"{group} {number}"[:60], entity)
     ]
 
 
-def _entity_faults(component: str, entity: dict[str, object]) -> Iterator[Fault]:
-    systems = [system for name, errors in _children(entity) if name == "Errors" for system in _children(errors)]
-    found = [fault for name, system in systems for fault in _system_faults(component, name, system)]
-    yield from found
+def _words_of(entity: dict[str, object]) -> list[Verdict | None]:
+    """Return the health words of an entity and of its subsystems."""
+    return [_word(entity), *(_word(system) for _, system in _systems(entity))]
+
+
+def _systems(entity: dict[str, object]) -> list[tuple[str, dict[str, object]]]:
+    return [system for name, errors in _children(entity) if name == "Errors" for system in _children(errors)]
+
+
+def _entity_faults(component: str, entity: dict[str, object], links: NvLinks) -> Iterator[Fault]:
+    systems = _systems(entity)
+    for name, system in systems:
+        yield from _system_faults(component, name, system, links)
     word = _word(entity)
-    if word in (Verdict.DEGRADED, Verdict.FAILED) and not any(fault.verdict is word for fault in found):
+    if word in (Verdict.DEGRADED, Verdict.FAILED) and not any(_word(system) is word for _, system in systems):
         yield Fault(word, Finding(Family.dcgm, UNNAMED, component, f"{component}: {_value(entity)}"), component)
 
 
-def _system_faults(component: str, name: str, system: dict[str, object]) -> Iterator[Fault]:
+def _system_faults(component: str, name: str, system: dict[str, object], links: NvLinks) -> Iterator[Fault]:
     word = _word(system)
     if word not in (Verdict.DEGRADED, Verdict.FAILED):
         return
     overflow = system.get("overflow")
     text = " ".join(str(line).strip() for line in overflow) if isinstance(overflow, list) else ""
     for code in names_of(system.get("error_id"), text) or (_system_code(name),):
-        message = f"{name}: {text or _value(system)}"[:500]
-        yield Fault(word, Finding(Family.dcgm, code, component, message), name[:60])
+        found = error_finding(code, component, f"{name}: {text or _value(system)}", links)
+        if found is not None:
+            yield Fault(found.verdict or word, found, name[:60])
 
 
 def _system_code(name: str) -> str:

@@ -16,7 +16,7 @@ class Finding:
     message: str  # the text of the kernel or the tool
     subcode: str | None = None  # the detail beyond the code, as in the catalog; see kernel_line
     pid: int | None = None  # the process that the driver names
-    verdict: Verdict | None = None  # the verdict of an operator's own check; for others the catalog has it
+    verdict: Verdict | None = None  # of an operator's own check, or UNKNOWN in doubt; for others the catalog has it
 
 
 @dataclass(frozen=True)

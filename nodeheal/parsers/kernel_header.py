@@ -10,7 +10,7 @@ from nodeheal.contract.json_text import read_json
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
 _MONTH = r"[^\W\d_]{3,5}\.?"  # in any language of the machine: Oct, Okt, févr.
 _WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
-_WALL_TIMESTAMP = (
+WALL_TIMESTAMP = (
     rf"(?:\d{{4}}-\d\d-\d\d[T ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?"  # 2026-11-21T05:50:31.123456+00:00
     rf"|(?:\d{{4}} )?{_MONTH} [ \d]\d(?: \d{{4}})? {_CLOCK}(?: \d{{4}})?"  # Nov 21 05:50:31, with or without the year
     rf"|{_WEEKDAY} \d{{4}}-\d\d-\d\d {_CLOCK} [A-Za-z0-9+:-]{{1,8}}"  # journalctl -o short-full
@@ -20,7 +20,7 @@ _MONOTONIC = r"\[ {0,12}\d{1,12}\.\d{1,9}\]"  # short-monotonic, and dmesg
 _PRIORITY = r"(?:<(?P<priority>\d{1,3})>)?"
 # RFC 3164 and journalctl: <3>Nov 21 05:50:31 gpu-7 kernel: …
 _TAGGED = re.compile(
-    rf"{_PRIORITY}(?:{_WALL_TIMESTAMP}|{_MONOTONIC}) (?P<host>\S{{1,255}}) kernel: ?(?P<text>.*)", re.DOTALL
+    rf"{_PRIORITY}(?:{WALL_TIMESTAMP}|{_MONOTONIC}) (?P<host>\S{{1,255}}) kernel: ?(?P<text>.*)", re.DOTALL
 )
 # RFC 5424: <3>1 2026-11-21T05:50:31.123Z gpu-7 kernel - - - …
 _RFC5424 = re.compile(
@@ -30,7 +30,7 @@ _RFC5424 = re.compile(
     re.ASCII | re.DOTALL,
 )
 _ANY_TAG = re.compile(
-    rf"{_PRIORITY}{_WALL_TIMESTAMP} \S{{1,255}} [^\s:\[]{{1,64}}(?:\[[^\]]{{1,32}}\])?:"
+    rf"{_PRIORITY}{WALL_TIMESTAMP} \S{{1,255}} [^\s:\[]{{1,64}}(?:\[[^\]]{{1,32}}\])?:"
     rf"|<\d{{1,3}}>1 \d{{4}}-\d\d-\d\dT{_CLOCK}(?:Z|[+-]\d\d:\d\d) \S{{1,255}} \S{{1,48}} "
 )
 # [  123.456789][ T1234] …   [  123.456789 <    0.000012>] …   [  +0.000012] …

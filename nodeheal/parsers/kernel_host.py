@@ -24,9 +24,12 @@ _FAULT = re.compile(
             r"(?P<kernel_panic>Kernel panic - not syncing: )",
             # Oops: 0000 [#1] PREEMPT SMP NOPTI   Internal error: Oops: 96000004 [#1] SMP   arm64 since 6.15: [#1]  SMP
             rf"(?P<kernel_oops>(?:{_OOPS})[:,] [^\[\n]{{0,160}}\[#\d{{1,6}}\] {{1,2}}(?:SMP|PREEMPT))",
-            rf"(?P<soft_lockup>{_WATCHDOG}BUG: soft lockup - CPU#\d{{1,5}} stuck for )",
+            rf"(?P<soft_lockup>{_WATCHDOG}BUG: soft lockup - CPU#\d{{1,5}} stuck for (?P<seconds>\d{{1,9}})s!)",
             rf"(?P<hard_lockup>{_WATCHDOG}(?:CPU\d{{1,5}}: )?Watchdog detected hard LOCKUP on cpu ?\d)",
             r"(?P<hung_task>INFO: task .{1,64}?:(?P<task>\d{1,10}) blocked (?:in I/O wait )?for more than )",
+            # nvme nvme0: controller is down; will reset: CSTS=0x3   nvme nvme0: Device not ready; aborting reset
+            r"(?P<nvme_down>nvme (?P<down>nvme\d{1,4}): (?:controller is down; will reset|Device not ready; aborting "
+            r"|resetting controller due to |Identify Controller failed))",
             # nvme nvme0: I/O tag 22 (2016) opcode 0x2 (Admin Cmd) QID 0 timeout, reset controller
             r"(?P<nvme_timeout>nvme (?P<timed_out>nvme\d{1,4}): I/O .{1,160}? timeout, )",
             # The second wording is that of older kernels, such as 5.10 and 5.15.
@@ -56,7 +59,11 @@ _FAULT = re.compile(
 )
 # Codes that several file systems share.
 _CODES = {"xfs": "filesystem_stopped", "ext": "filesystem_stopped", "btrfs": "filesystem_stopped"}
-_COMPONENTS = ("timed_out", "failed", "disk", "bad_disk", "xfs_on", "ext_on", "btrfs_on", "server")
+# From so many seconds on, a lockup is no passing noise: its sub-code. Tearing down the memory of a large process keeps
+# a processor for a minute or two.
+_LASTING_SECONDS = {"soft_lockup": 300}
+LASTING = "lasting"
+_COMPONENTS = ("down", "timed_out", "failed", "disk", "bad_disk", "xfs_on", "ext_on", "btrfs_on", "server")
 _ADDRESSES = ("nic", "ena")
 _PIDS = ("task", "process")
 
@@ -71,4 +78,7 @@ def parse_host(message: str) -> Finding | None:
     component = next((parts[name] for name in _COMPONENTS if name in parts), None)
     address = next((normalised(parts[name]) for name in _ADDRESSES if name in parts), None)
     pid = next((int(parts[name]) for name in _PIDS if name in parts), None)
-    return Finding(Family.host, _CODES.get(code, code), address or component, message, pid=pid)
+    is_lasting = code in _LASTING_SECONDS and int(parts["seconds"]) >= _LASTING_SECONDS[code]
+    return Finding(
+        Family.host, _CODES.get(code, code), address or component, message, LASTING if is_lasting else None, pid
+    )

@@ -6,6 +6,7 @@ pattern there and a row in the tests. Sub-codes, where a line has one:
 - xid 74: the meaning of its registers, `signal`, `ignorable`; see nvlink4
 - xid 144 to 150: the unit and its complaint, `RLW_RXPIPE/0x00000004`, `NETIR_LINK_EVT/37`; 154: the recovery action
 - sxid: `fatal` or `nonfatal`
+- host soft_lockup: `lasting`, from so many seconds on
 - neuron HBM_UNCORRECTABLE_ERROR: `repairable` or `unrepairable`
 - pcie_aer unplaced and other_device: what happened, `link_down`; see kernel_pcie
 """

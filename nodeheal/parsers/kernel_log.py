@@ -6,6 +6,7 @@ daemon.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.kernel_filter import BLOCK_BYTES, Readable, all_lines, blocks_of, suspicious_lines
@@ -28,6 +29,7 @@ from nodeheal.parsers.log_format import LogFormat
 
 _TRANSPORT = b'"_TRANSPORT"'
 _NO_TEXT = b"\x00"  # in UTF-16, in archives, and where a machine died before its log was on the disk
+_NEAREST = 2  # behind a stamp alone, or a stamp and a stream: a driver's first word may look like a host there
 FIRST_LINES = 16  # how far it searches for the first line that shows the log's form
 
 Read = Callable[[bytes], str | None]  # the kernel's message in a line, or None for other lines
@@ -158,9 +160,10 @@ def _any(line: bytes) -> str | None:
 
 
 def _is_wrapped(text: str) -> bool:
-    return not _tells_of_fault(text) and any(
-        names_a_writer(rest) or _is_fault(rest) for rest in (text, *(inner for inner, _ in unwrapped(text)))
-    )
+    if _tells_of_fault(text):
+        return False
+    inside = (text, *(inner for inner, _ in unwrapped(text)))
+    return any(names_a_writer(rest) or _is_fault(rest) for rest in inside)
 
 
 def _wrapped(line: bytes) -> str | None:
@@ -176,7 +179,7 @@ def _wrapped(line: bytes) -> str | None:
             return text
         if _is_fault(rest):
             return kernel_text_of_dmesg_line(rest)
-        if names_a_writer(rest):
+        if names_a_writer(rest) and not any(_is_fault(inner) for inner, _ in islice(unwrapped(rest), _NEAREST)):
             return None
     return None
 

@@ -10,6 +10,15 @@ _PREFIX = "NVRM: "
 _BEGINNINGS = (_PREFIX, "nvidia")
 # The prefix of a message: the GPU by its address.
 _ADDRESS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<address>{PCI_ADDRESS})(?=[:\s\\#]|$)", re.ASCII)
+_NO_ANSWER = (
+    *("GSP core unresponsive", "GSP-RM unresponsive", "eartbeat timed out", "* GSP Timeout *"),
+    *("waiting for RPC response from GSP", "GPU is probably locked"),
+    # kernel_gsp_gh100.c, kernel_gsp_tu102.c, kern_fsp_gh100.c: it does not boot.
+    *("Max GSP-RM boot attempts exceeded", "Failed to boot GSP", "GSP-FMC reported an error", "Fatal GSP-FMC Error"),
+    *("Timeout waiting for GSP target mask release", "Timeout waiting for lockdown release"),
+    *("waiting for GSP falcon reset", "failed to execute Booter Load", "kgspSendInitRpcs failed"),
+    *("failed to wait for GFW boot complete", "FSP boot cmds failed", "FSP secure boot partition timed out"),
+)
 # The driver's words for faults, with nodeheal's codes; the first match names the fault.
 _WORDS = (
     ("fallen off the bus", "fallen_off_bus"),
@@ -34,8 +43,10 @@ _WORDS = (
     ("The GPU likely needs to be reset", "reset_required"),  # Rate limiting GSP RPC error prints
     ("Received signal from GSP that PMU has halted", "gsp_report"),
     ("GSP-CrashCat Report", "gsp_report"),
-    ("GSP core unresponsive", "gsp_report"),
-    ("GSP-RM unresponsive", "gsp_report"),
+    # kernel_gsp.c, kernel_rc_watchdog_callback.c: the firmware, or the GPU behind it, no longer answers.
+    *((words, "gsp_no_answer") for words in _NO_ANSWER),
+    ("NVIDIA probe routine was not called", "not_probed"),
+    ("No NVIDIA devices probed", "not_probed"),
 )
 # One message of four lines begins with this line alone. Most logs split it; the first line names the GPU.
 _FALLEN = re.compile(

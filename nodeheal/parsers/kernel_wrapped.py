@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from nodeheal.parsers.kernel_header import host_of_tagged_line
+from nodeheal.parsers.kernel_header import WALL_TIMESTAMP, host_of_tagged_line
 
 _DECODER = json.JSONDecoder()
 _DEEPEST = 6  # host, file, number, stamp, stream and quote
@@ -23,6 +23,7 @@ _WRAPPER = re.compile(
             r"\s+",
             r"[>|] ?",  # a quote
             r"MESSAGE=",  # journalctl -o export and -o verbose
+            rf"{WALL_TIMESTAMP} (?=kernel: )",  # a syslog daemon that writes no host
             # journalctl -o short-delta
             r"\[ {0,12}\d{1,12}\.\d{1,9}(?: < {0,12}\d{1,12}\.\d{1,9}[ *]>| {16})\] (?P<of_delta>\S{1,255}) kernel: ?",
             r"\S{3} [ \d]\d \d\d:\d\d:\d\d (?P<of_busybox>\S{1,255}) kern\.[a-z]{3,7} kernel: ?",  # busybox
@@ -30,6 +31,14 @@ _WRAPPER = re.compile(
             rf"{_STAMP}[ \t]+",  # CloudWatch's stamp, or a second one
             r"(?P<path>[\w.@%+-]{0,64}/[\w./@%+-]{1,400}):(?:\d{1,9}[:-])?",  # grep: the file, and the line's number
             r"(?P<file>[\w@%+-]{1,200}\.(?:log|txt|out|\d{1,8}|gz)[\w.-]{0,40}):(?:\d{1,9}[:-])?",
+            rf"\[{_STAMP}\] ?",
+            r"\[(?=[^\]]{0,256}[A-Za-z])(?P<bracket>[^\]]{1,256})\] ?",  # kubectl logs --prefix: [pod/llama-0/trainer]
+            r"(?P<service>[\w.-]{1,128}) {1,32}\| ?",  # docker compose logs
+            r"(?:stdout|stderr) [FP] ",  # a container runtime's file, behind its stamp
+            r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} {1,8}\d{1,9} [\w./-]{1,128}:\d{1,6}\] ",  # klog
+            r"(?:\w{1,32}=(?:\"[^\"]{0,128}\"|[^\s\"]{1,128}) ){1,8}(?:msg|message|log)=\"?",  # logfmt
+            # stern and kubetail: a pod, whose name has a dash and a digit, and its container
+            r"(?=[a-z.-]{0,252}\d)(?=[a-z0-9.]{0,252}-)(?P<pod>[a-z0-9.-]{3,253}) (?:\u203a )?[a-z][a-z0-9-]{0,62} ",
             r"\d{1,9}[:-](?!\d\d)",  # grep -n
             r"(?P<host>[A-Za-z0-9][\w.-]{0,254}): ",  # pdsh, clush, talosctl: the host
         )

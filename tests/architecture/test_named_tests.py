@@ -82,6 +82,7 @@ def test_the_tables_of_what_must_hold_are_all_there() -> None:
 
     assert set(held) == {
         "What the sandbox is held against",
+        "What DCGM's errors are read from",
         "As in AWS",
         "What we rely on in AWS",
         "CloudFormation",

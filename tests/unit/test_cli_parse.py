@@ -155,3 +155,19 @@ def test_a_device_is_not_left_by_its_link_to_the_bus(tmp_path: Path) -> None:
 def test_an_empty_tree_is_not_health(tmp_path: Path) -> None:
     assert parsed("neuron", str(tmp_path))["verdict"] == "UNKNOWN"
     assert parsed("efa", str(tmp_path))["verdict"] == "UNKNOWN"
+
+
+def test_a_link_that_is_down_leads_to_an_act_only_where_the_links_are_up(tmp_path: Path) -> None:
+    file = tmp_path / "health.json"
+    system = {"NVLink system": {"overflow": ["GPU 6's NvLink link 2 is currently down"], "value": "Failure"}}
+    gpu = {"children": {"Errors": {"children": system}}, "value": "Failure"}
+    body = {"GPU": {"children": {"6": gpu}}, "Overall Health": {"value": "Failure"}}
+    file.write_text(json.dumps({"body": body}))
+
+    def told(*options: str) -> list[tuple[str, str]]:
+        findings = parsed("dcgm-health", str(file), *options)["findings"]
+        return [(finding["verdict"], finding["action"]) for finding in findings]
+
+    assert told() == [("UNKNOWN", "ESCALATE")]
+    assert told("--nvlinks", "up") == [("FAILED", "REBOOT")]
+    assert told("--nvlinks", "absent") == []

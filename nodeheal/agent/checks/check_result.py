@@ -13,12 +13,13 @@ State = Mapping[str, object]
 @dataclass(frozen=True)
 class Problem:
     """Something that is wrong now. The catalog defines its verdict. The same problem in the next result has the same
-    key.
+    key. `confirm`: results in a row that must show it before it is reported, where the check asks for fewer.
     """
 
     finding: Finding
     evidence: str = ""
     count: int = 1
+    confirm: int = 1
 
 
 @dataclass(frozen=True)

@@ -242,7 +242,7 @@ def _changes(course: _CheckState, look: CheckResult, wall: float) -> list[CheckC
     course.streaks = {**kept, **{key: course.streaks.get(key, 0) + 1 for key in {*strange, *gone}}}
     news = []
     for key in sorted(strange):
-        if course.streaks[key] >= check.confirm:
+        if course.streaks[key] >= max(check.confirm, seen[key].confirm):
             del course.streaks[key]
             course.active[key] = (seen[key].finding, wall)
             news.append(CheckChange(check.name, seen[key], since=wall))

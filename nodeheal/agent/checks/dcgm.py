@@ -6,6 +6,7 @@ its policy would replace an operator's own; see docs/adr/0024. `dcgmi diag` runs
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
@@ -15,16 +16,20 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.dcgm_drills import is_drilled
 from nodeheal.agent.dcgm_host import dcgmi
 from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.nvlink_state import COMMAND, SECONDS, printed_state
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.dcgm_errors import is_about_nvlinks
 from nodeheal.parsers.dcgm_health import parse_health
-from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.nvlinks import NvLinks
 
 TOOL = "dcgmi"
 HEALTH, WATCH_ALL = ("health", "-c", "-j"), ("health", "-s", "a")
 # DCGM 2 and older call their service dcgm.
 SERVICES = ("nvidia-dcgm.service", "dcgm.service")
 TOOL_SECONDS, ASK_SECONDS = 30.0, 10.0
+NVLINK_LOOKS = 2  # in a row that must agree
 _WATCHES_OFF = re.compile(r"health watches not enabled", re.IGNORECASE)
 _NO_ENGINE = re.compile(r"unable to (?:establish a )?connect(?:ion)? to|host ?engine is not running", re.IGNORECASE)
 
@@ -51,14 +56,32 @@ def look(place: Place, state: State) -> CheckResult:
         return judge_engine(place.run(["systemctl", "is-enabled", *SERVICES], ASK_SECONDS))
     if _WATCHES_OFF.search(said):
         return _turned_on(place.run(dcgmi(place.config, *WATCH_ALL), ASK_SECONDS))
-    return judge_health(answer.text, place.config)
+    return judge_health(answer.text, place)
 
 
-def judge_health(text: str, config: AgentConfig) -> CheckResult:
-    """Judge the health watches. A finding that a drill injected gets the drill's mark."""
+def judge_health(text: str, place: Place) -> CheckResult:
+    """Judge the health watches. A finding that a drill injected gets the drill's mark.
+
+    What they say of NVLinks needs the links' own state and a second look: a node that comes up shows the same.
+    """
     report = parse_health(text)
-    findings = [_marked(finding, config) for finding in report.findings]
-    problems = tuple(Problem(finding, finding.message) for finding in findings)
+    if not any(is_about_nvlinks(finding.code) for finding in report.findings):
+        return _result(report, report.findings, place.config)
+    links = printed_state(place.run(COMMAND, SECONDS))
+    report = parse_health(text, links)
+    if links is not NvLinks.TRAINING:
+        return _result(report, report.findings, place.config)
+    others = [finding for finding in report.findings if not is_about_nvlinks(finding.code)]
+    return _result(replace(report, reason=f"{report.reason}; the NVLinks still train"), others, place.config)
+
+
+def _result(report: Report, findings: Sequence[Finding], config: AgentConfig) -> CheckResult:
+    problems = tuple(
+        Problem(
+            _marked(finding, config), finding.message, confirm=NVLINK_LOOKS if is_about_nvlinks(finding.code) else 1
+        )
+        for finding in findings
+    )
     return CheckResult(
         problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason
     )

@@ -24,8 +24,9 @@ from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers import nvidia_smi_fields
 from nodeheal.parsers.tool_report import GRAVITY, Fault
 
-# Driver states that may pass by themselves, and for how long each must have lasted.
+# States that may pass by themselves, and for how long each must have lasted.
 _PASSING = {
+    "NVLINK_DOWN": GPU_LASTING,
     "THERMAL_SLOWDOWN": GPU_LASTING,
     "POWER_BRAKE": GPU_LASTING,
     "FABRIC_RECOVERING": GPU_LASTING,
@@ -55,9 +56,13 @@ def judge(readings: Sequence[GpuReading], state: State, now: float, limit: Limit
     outright = [one for one in shown if one.finding.code not in _PASSING]
     passing = [one for one in shown if one.finding.code in _PASSING]
     passing += [one for reading in answering for one in _passing(reading, limit)]
-    lasting, since = _lasting(passing, state, now, limit)
     links, kept = judge_links(answering, state, now, limit(NVLINK_CHECKSUM_ERRORS))
-    problems = (*outright, *lasting, *links)
+    joining = {reading.component for reading in answering if reading.joins_fabric}
+    for one in links:
+        if one.finding.component not in joining:  # until it has joined, its links train
+            (passing if one.finding.code in _PASSING else outright).append(one)
+    lasting, since = _lasting(passing, state, now, limit)
+    problems = (*outright, *lasting)
     return Judgement(problems, doubt, {**kept, "since": since}, _healthy(readings, problems))
 
 

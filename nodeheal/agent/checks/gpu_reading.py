@@ -41,6 +41,11 @@ class GpuReading:
     link_errors: Mapping[str, int] = field(default_factory=dict)  # since the driver was loaded, by kind
 
     @property
+    def joins_fabric(self) -> bool:
+        """Whether it has not joined its NVLink fabric yet: its links still train."""
+        return self.health.get("fabric/state") in ("Not Started", "In Progress")
+
+    @property
     def is_busy(self) -> bool:
         """Whether the GPU is under load now."""
         return (self.utilisation_percent or 0.0) >= BUSY_PERCENT

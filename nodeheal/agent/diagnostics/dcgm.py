@@ -1,15 +1,22 @@
-"""Runs DCGM's diagnostics of NVIDIA GPUs."""
+"""Runs DCGM's diagnostics of NVIDIA GPUs. A test that was not done runs once more, then a human decides."""
 
+import re
+import time
 from dataclasses import replace
 
+from nodeheal.agent import nvlink_state
 from nodeheal.agent.diagnostics.bench import Bench, Output
+from nodeheal.agent.thresholds import GPU_FABRIC
 from nodeheal.contract.check_seconds import LONGEST_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
 from nodeheal.parsers.dcgm_diag import cannot_under_mig, parse_diagnostic
+from nodeheal.parsers.dcgm_errors import is_about_nvlinks
 from nodeheal.parsers.finding import Report
 from nodeheal.parsers.measures import dcgm_bandwidths
 from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
+from nodeheal.parsers.nvlinks import NvLinks
 
+FABRIC_POLL_SECONDS = 10.0
 NVIDIA_SMI_SECONDS = 120.0
 # Tests that dcgmi can run by name, under the names in its results.
 RUN_BY_NAME = (
@@ -25,15 +32,40 @@ def check(bench: Bench) -> tuple[Report, Output]:
         report, output = _run(bench, again)
         if report.verdict is Verdict.FAILED:
             return replace(report, reason=f"{report.reason} (again)"), output
-    return _run(bench, str(bench.level))
+    report, output = _run(bench, str(bench.level))
+    is_undone = report.verdict is Verdict.UNKNOWN and report.failed_tests
+    return _run_again(bench, report) if is_undone else (report, output)
 
 
-def _run(bench: Bench, what: str) -> tuple[Report, Output]:
+def _run_again(bench: Bench, undone: Report) -> tuple[Report, Output]:
+    """Run the tests that were not done once more; all of them where DCGM cannot run one by its name.
+
+    Where one spoke of NVLinks, wait until these are up: only then what it says of them counts.
+    """
+    is_fabric = any(is_about_nvlinks(finding.code) for finding in undone.findings)
+    links = _settled_links(bench) if is_fabric else NvLinks.UNKNOWN
+    tests = [re.sub(r"[^a-z0-9]+", "_", test.lower()) for test in undone.failed_tests]
+    what = ",".join(tests) if all(test in RUN_BY_NAME for test in tests) else str(bench.level)
+    report, output = _run(bench, what, links)
+    report = replace(report, reason=f"{report.reason} (once more: {', '.join(undone.failed_tests)})")
+    return replace(report, measured={**undone.measured, **report.measured}), output
+
+
+def _settled_links(bench: Bench) -> NvLinks:
+    for _ in range(int(GPU_FABRIC.default / FABRIC_POLL_SECONDS)):
+        links = nvlink_state.printed_state(bench.run(nvlink_state.COMMAND, nvlink_state.SECONDS))
+        if links is not NvLinks.TRAINING:
+            break
+        time.sleep(FABRIC_POLL_SECONDS)
+    return links
+
+
+def _run(bench: Bench, what: str, links: NvLinks = NvLinks.UNKNOWN) -> tuple[Report, Output]:
     output = bench.run([*bench.dcgmi, "-r", what, "-j"], LONGEST_SECONDS[Check.dcgm][bench.level])
     if cannot_under_mig(f"{output.text}\n{output.errors}"):
         return _without_dcgm(bench)
     # The exit code adds nothing to the results: dcgmi also returns an error for mere warnings.
-    report = output.no_answer("dcgmi") or parse_diagnostic(output.text, bench.accelerators)
+    report = output.no_answer("dcgmi") or parse_diagnostic(output.text, bench.accelerators, links)
     if report.verdict is Verdict.UNKNOWN and not output.ran.error:
         report = replace(report, reason=f"{report.reason}; {output.last_words}")
     return replace(report, measured=dcgm_bandwidths(output.text)), output

@@ -189,13 +189,13 @@ def meaning_of(
         return Meaning(title, f"The policy says so: {override.why}", ladder, override.next_rung, scope, is_policy=True)
     if row is None:
         return Meaning(title, _UNKNOWN_OWN if family is Family.own else _UNKNOWN, (Action.ESCALATE,))
-    doubt = _why_not_sure(row, verdict, product)
+    doubt = why_not_sure(row, verdict, product)
     if doubt:
         return Meaning(title, doubt, (Action.ESCALATE,))
     return Meaning(title, row.why, _as_carried_out(row.ladder, policy, pool), row.next_rung, row.scope)
 
 
-def _why_not_sure(row: CatalogRow, verdict: Verdict, product: str | None) -> str:
+def why_not_sure(row: CatalogRow, verdict: Verdict, product: str | None) -> str:
     """Returns why the catalog's action must not be taken on such an event. Empty: it may be taken."""
     if verdict is Verdict.UNKNOWN and row.verdict is not Verdict.UNKNOWN:
         return "It is reported as UNKNOWN: the check cannot tell. That is no reason to act, and no proof of health."

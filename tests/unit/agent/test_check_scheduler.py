@@ -84,6 +84,13 @@ def test_a_problem_begins_and_ends_at_the_look_that_confirms_it(
     assert [len(node.looks(look)) for look in looks] == news
 
 
+def test_a_problem_that_asks_for_more_looks_gets_them_and_the_others_do_not_wait() -> None:
+    node = Node()
+    seen = CheckResult((FULL, replace(SKEW, confirm=2)))
+
+    assert [[one.problem.finding for one in node.looks(seen)] for _ in range(3)] == [[FULL.finding], [SKEW.finding], []]
+
+
 def test_two_problems_are_two_and_end_by_themselves() -> None:
     node = Node()
     node.looks(CheckResult((FULL, SKEW)))

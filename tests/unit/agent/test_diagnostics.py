@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.contract.check_seconds import LONGEST_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
-from tests.unit.parsers.test_dcgm_diag import dcgm_4
+from tests.unit.parsers.test_dcgm_diag import dcgm_4, document_4, results_4
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tools"
 ABSENT = probe.Ran(error=probe.NOT_INSTALLED)
@@ -93,6 +94,58 @@ def test_what_fails_again_is_enough() -> None:
     assert made.ran == ["dcgmi diag -r pcie -j"]
     assert (report.verdict, report.failed_tests) == (Verdict.FAILED, ("pcie",))
     assert report.reason.endswith("(again)")
+
+
+BUSY = "The utilization of GPU 1 is greater than 20%. This may affect the results of the memory bandwidth test."
+
+
+def undone(test: str, text: str) -> Output:
+    """A diagnostic one of whose tests failed with these words."""
+    return says(document_4([results_4(test, "Fail", warnings=[{"warning": text}])]), 226)
+
+
+@pytest.mark.parametrize(
+    ("second", "verdict"),
+    [
+        (says(dcgm_4(memory_bandwidth="Pass")), Verdict.OK),
+        (undone("memory_bandwidth", BUSY), Verdict.UNKNOWN),
+        (says(dcgm_4(memory_bandwidth="Fail")), Verdict.FAILED),
+    ],
+)
+def test_a_test_that_was_not_done_runs_once_more(second: Output, verdict: Verdict) -> None:
+    made = bench(3)
+    made.answers.update({"_r 3": undone("Memory Bandwidth", BUSY), "_r memory_bandwidth": second})
+
+    report, _ = dcgm.check(made)
+
+    assert made.ran == ["dcgmi diag -r 3 -j", "dcgmi diag -r memory_bandwidth -j"]
+    assert (report.verdict, report.reason.endswith("(once more: Memory Bandwidth)")) == (verdict, True)
+
+
+def test_a_test_that_cannot_run_by_name_runs_again_with_its_level() -> None:
+    made = bench(2, dcgmi=undone("software", "something new"))
+
+    report, _ = dcgm.check(made)
+
+    assert made.ran == ["dcgmi diag -r 2 -j", "dcgmi diag -r 2 -j"]
+    assert (report.verdict, report.failed_tests) == (Verdict.UNKNOWN, ("software",))
+
+
+@pytest.mark.parametrize(
+    ("links", "verdict"), [("up", Verdict.FAILED), ("absent", Verdict.UNKNOWN), ("training", Verdict.UNKNOWN)]
+)
+def test_what_dcgm_says_of_links_counts_at_the_second_run_and_where_they_are_up(
+    monkeypatch: pytest.MonkeyPatch, links: str, verdict: Verdict
+) -> None:
+    monkeypatch.setattr(dcgm, "FABRIC_POLL_SECONDS", 100.0)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    down = "GPU 1's NvLink link 4 is currently down"
+    made = bench(2, dcgmi=undone("pcie", down), nvlink_state=says(f"{links}\n"))
+
+    report, _ = dcgm.check(made)
+
+    assert report.verdict is verdict
+    assert [command.split()[0] for command in made.ran].count("dcgmi") == 2
 
 
 def test_the_slowest_gpus_bandwidth_is_what_is_measured() -> None:

@@ -267,7 +267,7 @@ def test_a_diagnostic_that_fails_keeps_the_job_away_and_is_reported(slurm: Slurm
     assert slurm.prolog() == 1
 
     [event] = bus.details()
-    assert (event["source"], event["family"], event["code"]) == ("dcgm", "dcgm", "DIAG_PCIE")
+    assert (event["source"], event["family"], event["code"]) == ("dcgm", "dcgm", "DCGM_FR_LOW_BANDWIDTH")
     assert (event["verdict"], event["boot_id"]) == ("FAILED", "boot-1")
     assert event["evidence"].startswith("dcgmi diag in the prolog of job 4711: pcie")
     ports = memory_ports(FrozenClock(Clock().utc_now()))
@@ -290,7 +290,7 @@ def test_a_bus_that_hangs_changes_no_answer_and_the_agent_sends_it(
     assert slurm.prolog() == 1
 
     assert time.monotonic() - began < 15
-    assert [json.loads(one.detail)["code"] for one in open_spool(slurm.config).oldest(9)] == ["DIAG_PCIE"]
+    assert [json.loads(one.detail)["code"] for one in open_spool(slurm.config).oldest(9)] == ["DCGM_FR_LOW_BANDWIDTH"]
 
 
 def events(report: Report) -> list[str]:
@@ -298,11 +298,13 @@ def events(report: Report) -> list[str]:
 
 
 def test_only_what_made_the_diagnostic_fail_is_reported() -> None:
-    grave, mild = (Finding(Family.dcgm, code, "GPU 1", "a") for code in ("DIAG_PCIE", "DIAG_PERSISTENCE_MODE"))
-    many = tuple(Finding(Family.dcgm, "DIAG_PCIE", f"GPU {number}", "a") for number in range(40))
+    grave, mild = (
+        Finding(Family.dcgm, code, "GPU 1", "a") for code in ("DCGM_FR_LOW_BANDWIDTH", "DCGM_FR_PERSISTENCE_MODE")
+    )
+    many = tuple(Finding(Family.dcgm, "DCGM_FR_LOW_BANDWIDTH", f"GPU {number}", "a") for number in range(40))
 
-    assert events(Report(Verdict.FAILED, findings=(mild, grave))) == ["DIAG_PCIE"]
-    assert events(Report(Verdict.FAILED, findings=(mild,))) == ["DIAG_PERSISTENCE_MODE"]
+    assert events(Report(Verdict.FAILED, findings=(mild, grave))) == ["DCGM_FR_LOW_BANDWIDTH"]
+    assert events(Report(Verdict.FAILED, findings=(mild,))) == ["DCGM_FR_PERSISTENCE_MODE"]
     assert events(Report(Verdict.FAILED, ("timeout",), reason="dcgmi: no answer")) == ["DIAG_UNNAMED"]
     assert len(set(events(Report(Verdict.FAILED, findings=many)))) == 1
     assert len(events(Report(Verdict.FAILED, findings=many))) == prolog.FINDINGS
@@ -312,7 +314,7 @@ def test_a_node_denies_what_only_a_diagnostic_shows(slurm: SlurmNode, monkeypatc
     """Denied, its diagnostics decide. Of an unknown source it could say nothing, and a human would have to."""
     monkeypatch.setattr("nodeheal.agent.checks.dcgm.has_nvidia", lambda _: True)
     slurm.node.has_tool("dcgmi", """echo '{"body": {"Overall Health": {"value": "Healthy"}}}'""")
-    accused = Accusation("dcgm", "DIAG_PCIE", "boot-1", "dcgm", None, "GPU 1")
+    accused = Accusation("dcgm", "DCGM_FR_LOW_BANDWIDTH", "boot-1", "dcgm", None, "GPU 1")
 
     assert confirm(accused, slurm.config, 20.0).confirmation is Confirmation.DENIED
 

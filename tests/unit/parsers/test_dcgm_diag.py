@@ -7,31 +7,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.vocabulary import Action, Family, Verdict
+from nodeheal.domain.faults.catalog import find
 from nodeheal.parsers.dcgm_diag import parse_diagnostic
+from nodeheal.parsers.dcgm_errors import ErrorKind, kind_of, name_of
 from nodeheal.parsers.finding import Report
+from nodeheal.parsers.nvlinks import NvLinks
 from tests.unit.parsers.goldens import cut_off, golden, names
+
+SLOW = "Bandwidth of GPU 1 in direction d2h of 2.00 did not exceed minimum required bandwidth of 20.00."
 
 
 def dcgm_3(**statuses: str) -> str:
     """DCGM 3: one result per GPU, or one for all GPUs in the deployment tests; null between the tests."""
     deployment = {"name": "Denylist", "results": [{"gpu_ids": "0,1", "status": "Pass"}]}
     tests = [
-        {"name": name, "results": [{"gpu_ids": "0", "status": "Pass"}, {"gpu_ids": "1", "status": status}]}
+        {"name": name, "results": [{"gpu_ids": "0", "status": "Pass"}, result_3(status)]}
         for name, status in statuses.items()
     ]
     categories = [{"category": "Deployment", "tests": [deployment, None]}, {"category": "Hardware", "tests": tests}]
     return json.dumps({"DCGM GPU Diagnostic": {"test_categories": categories}})
 
 
+def result_3(status: str) -> dict[str, Any]:
+    is_failed = status.lower() == "fail"
+    return {"gpu_ids": "1", "status": status, **({"warnings": [SLOW]} if is_failed else {})}
+
+
 def dcgm_4(**statuses: str) -> str:
-    """DCGM 4: results per entity and a summary per test."""
-    return document_4([results_4(name, status) for name, status in statuses.items()])
+    """DCGM 4: results per entity and a summary per test. What fails is slow."""
+    slow = {"warnings": warning(30, SLOW)}
+    return document_4(
+        [results_4(name, status, **(slow if status.lower() == "fail" else {})) for name, status in statuses.items()]
+    )
 
 
 def results_4(name: str, status: str, **more: Any) -> dict[str, Any]:
     results = [entity("GPU", 0, "Pass"), {**entity("GPU", 1, status), **more}, entity("CPU", 0, "Skip")]
     return {"name": name, "results": results, "test_summary": {"status": status}}
+
+
+def warning(error_id: int, text: str, severity: int = 2) -> list[dict[str, Any]]:
+    return [{"error_id": error_id, "error_category": 10, "error_severity": severity, "warning": text}]
 
 
 def entity(group: str, number: int, status: str) -> dict[str, Any]:
@@ -158,10 +175,6 @@ def found(report: Report) -> list[tuple[str, str | None]]:
     return [(finding.code, finding.component) for finding in report.findings]
 
 
-def warning(error_id: int, text: str, severity: int = 2) -> list[dict[str, Any]]:
-    return [{"error_id": error_id, "error_category": 10, "error_severity": severity, "warning": text}]
-
-
 def test_an_error_id_becomes_dcgms_name_for_it() -> None:
     sick = results_4("memory", "Fail", warnings=warning(52, "Found 12 faulty memory elements on GPU 1"))
 
@@ -173,12 +186,96 @@ def test_an_error_id_becomes_dcgms_name_for_it() -> None:
     assert report.failed_components == ("GPU 1",)
 
 
-def test_a_failure_without_a_known_id_is_named_after_its_test() -> None:
-    known = parse_diagnostic(document_4([results_4("nvbandwidth", "Fail", warnings=warning(9999, "something new"))]))
-    foreign = parse_diagnostic(document_4([results_4("a test of ours", "Fail")]))
+@pytest.mark.parametrize("test", ["nvbandwidth", "pulse_test", "memory_bandwidth", "software", "a test of ours"])
+@pytest.mark.parametrize("warnings", [[], warning(9999, "something new"), [{"warning": "something new"}], [{}]])
+def test_a_failure_without_a_known_error_is_no_verdict_whatever_its_test(test: str, warnings: list[Any]) -> None:
+    report = parse_diagnostic(document_4([results_4(test, "Fail", warnings=warnings)]))
 
-    assert found(known) == [("DIAG_NVBANDWIDTH", "GPU 1")]
-    assert found(foreign) == [("DIAG_UNNAMED", "GPU 1")]
+    assert (report.verdict, report.failed_tests, report.failed_components) == (Verdict.UNKNOWN, (test,), ())
+    assert found(report) == [("DIAG_UNNAMED", "GPU 1")]
+    assert find(Family.dcgm, "DIAG_UNNAMED").action is Action.ESCALATE  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The utilization of GPU 1 is greater than 20%. This may affect the results of the memory bandwidth test.",
+        "The memory copy utilization for the GPU: 1 is greater than 10%. This may affect the results of the test.",
+        "Incompatible CUDA compute capability major version: 13",
+        "Free memory is less than 75% of total memory. Skipping memtest.",
+        "GPU 1 is in prohibted mode; skipping test.",
+    ],
+)
+def test_a_test_whose_precondition_did_not_hold_was_not_done(text: str) -> None:
+    for written in (document_4([results_4("pulse_test", "Fail", warnings=[{"warning": text}])]), sentence_3(text)):
+        report = parse_diagnostic(written)
+
+        assert (report.verdict, report.failed_tests) == (Verdict.UNKNOWN, ("pulse_test",))
+        assert found(report) == [("DIAG_NOT_DONE", "GPU 1")]
+
+
+def sentence_3(text: str, status: str = "Fail") -> str:
+    """A document of DCGM 3 whose second GPU has a warning."""
+    document = json.loads(dcgm_3(pulse_test=status))
+    document["DCGM GPU Diagnostic"]["test_categories"][1]["tests"][0]["results"][1]["warnings"] = [text]
+    return json.dumps(document)
+
+
+def test_every_error_fails_a_test_only_if_it_is_one_of_the_hardware() -> None:
+    for number in range(1, 140):
+        report = parse_diagnostic(document_4([results_4("pcie", "Fail", warnings=warning(number, "x"))]), 0, NvLinks.UP)
+
+        kind = kind_of(name_of(number) or "", NvLinks.UP)
+        assert (report.verdict is Verdict.FAILED) == (kind is ErrorKind.HARDWARE), number
+        assert report.verdict is not Verdict.OK
+
+
+@pytest.mark.parametrize("error", [{"warning": "Couldn't allocate at least 60.0% of GPU memory"}, {"error_id": 52}])
+def test_a_pass_with_an_error_proves_nothing(error: dict[str, Any]) -> None:
+    report = parse_diagnostic(document_4([results_4("memory", "Pass", warnings=[error])]))
+
+    assert (report.verdict, report.failed_tests) == (Verdict.UNKNOWN, ("memory",))
+    assert [finding.verdict for finding in report.findings] == [Verdict.UNKNOWN]
+    assert parse_diagnostic(sentence_3("A sentence of DCGM 3", "Pass")).verdict is Verdict.UNKNOWN
+
+
+def test_information_beside_a_pass_is_no_error() -> None:
+    told = results_4("memory", "Pass", info=["Allocated 80 GB (98.0%)"], warnings=[])
+
+    assert parse_diagnostic(document_4([told])).verdict is Verdict.OK
+
+
+LINK_DOWN = "GPU 1's NvLink link 4 is currently down"
+
+
+@pytest.mark.parametrize(
+    ("links", "verdict", "findings"),
+    [
+        (NvLinks.UP, Verdict.FAILED, [None]),
+        (NvLinks.UNKNOWN, Verdict.UNKNOWN, [Verdict.UNKNOWN]),
+        (NvLinks.TRAINING, Verdict.UNKNOWN, [Verdict.UNKNOWN]),
+        (NvLinks.ABSENT, Verdict.UNKNOWN, []),
+    ],
+)
+def test_a_link_that_is_down_counts_only_where_the_links_are_up(
+    links: NvLinks, verdict: Verdict, findings: list[Verdict | None]
+) -> None:
+    for written in (
+        document_4([results_4("pulse_test", "Fail", warnings=warning(14, LINK_DOWN))]),
+        sentence_3(LINK_DOWN),
+    ):
+        report = parse_diagnostic(written, 0, links)
+
+        assert (report.verdict, report.failed_tests) == (verdict, ("pulse_test",))
+        assert [finding.verdict for finding in report.findings] == findings
+
+
+def test_a_gpu_that_is_listed_and_was_not_tested_is_not_missing() -> None:
+    skipped = [entity("GPU", 0, "Pass"), entity("GPU", 1, "Skip")]
+
+    report = parse_diagnostic(document_4([{"name": "pcie", "results": skipped}]), 2)
+
+    assert (report.verdict, report.reason) == (Verdict.UNKNOWN, "1 of 2 GPUs were tested")
 
 
 def test_a_warning_is_found_but_is_no_failed_component() -> None:
@@ -202,7 +299,7 @@ def test_a_sentence_of_dcgm_3_names_the_one_gpu_among_all_tested() -> None:
 def test_the_documents_own_table_gives_a_gpu_its_uuid() -> None:
     report = parse_diagnostic(golden("dcgm_diag_4_sick.json"), 8)
 
-    assert report.failed_tests == ("diagnostic", "memory", "software")
+    assert report.failed_tests == ("memory", "software")
     assert ("DCGM_FR_ROW_REMAP_FAILURE", "GPU-2f0c4b2e-7d1a-4c35-9b6e-0a1b2c3d4e52") in found(report)
     assert "GPU-7f0c4b2e-7d1a-4c35-9b6e-0a1b2c3d4e57" not in report.failed_components
 
@@ -292,7 +389,7 @@ def test_level_1_of_dcgm_3_counts_the_gpus_that_it_lists() -> None:
 
 @pytest.mark.parametrize(
     ("status", "verdict"),
-    [("Fail", Verdict.FAILED), ("Warn", Verdict.DEGRADED), ("Not Run", Verdict.UNKNOWN), ("Skip", Verdict.OK)],
+    [("Fail", Verdict.UNKNOWN), ("Warn", Verdict.DEGRADED), ("Not Run", Verdict.UNKNOWN), ("Skip", Verdict.OK)],
 )
 def test_level_1_of_dcgm_3_is_not_healthy_where_a_test_has_not_passed(status: str, verdict: Verdict) -> None:
     assert parse_diagnostic(level_1(status)).verdict is verdict

@@ -2,7 +2,10 @@
 
 import pytest
 
-from nodeheal.parsers.dcgm_errors import NAMES, name_of, names_in, names_of
+from nodeheal.contract.vocabulary import Action, Family, Verdict
+from nodeheal.domain.faults.catalog import find
+from nodeheal.parsers.dcgm_errors import NAMES, ErrorKind, kind_of, name_of, names_in, names_of
+from nodeheal.parsers.nvlinks import NvLinks
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,18 @@ def test_what_is_no_error_id_has_no_name(number: object) -> None:
 
 
 def test_no_name_stands_twice() -> None:
-    assert len(set(NAMES)) == len(NAMES) == 134
+    assert len(set(NAMES)) == len(NAMES) == 133
+
+
+def test_only_errors_of_the_hardware_lead_to_an_act() -> None:
+    acts = set(Action) - {Action.OBSERVE, Action.ESCALATE}
+
+    for name in NAMES:
+        row = find(Family.dcgm, name)
+        assert row is not None, name
+        if kind_of(name, NvLinks.UP) is not ErrorKind.HARDWARE:
+            assert not acts & set(row.ladder), name
+            assert row.verdict is not Verdict.FAILED, name
 
 
 @pytest.mark.parametrize(
@@ -57,6 +71,9 @@ def test_no_name_stands_twice() -> None:
         ("Detected fatal errors on NvSwitch 2 link 5", "NVSWITCH_FATAL_ERROR"),
         ("Detected 7 nvlink_flit_crc_error NvLink errors on GPU 2's NVLink (should be 0)", "NVLINK_ERROR_CRITICAL"),
         ("Detected 3 ecc_dbe_volatile_total for GPU 0", "FIELD_VIOLATION"),
+        ("Skipping test memory because ECC is not enabled on GPU 1", "ECC_DISABLED"),
+        ("Unable to run concurrent pair bandwidth test without 2 or more gpus. Skipping", "CONCURRENT_GPUS"),
+        ("The Targeted Power test is skipped.", "TEST_DISABLED"),
         ("API call cuInit failed for GPU 1: 'no device'", "API_FAIL_GPU"),
         (
             "Thermal violations totaling 4.0 seconds started at 2.5 seconds into the test for GPU 0",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.kernel_filter import BLOCK_BYTES, LINE_BYTES
+from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.parsers.kernel_log import Tally, read_findings
 from nodeheal.parsers.log_format import LogFormat
 from tests.unit.parsers.test_kernel_report import pcie, report
@@ -287,6 +288,51 @@ def tallied(line: str, log_format: LogFormat) -> tuple[list[str], int]:
     found = [finding.code for _, finding in read_findings([line.encode()], log_format, tally=tally)]
     assert (tally.lines, tally.suspicious) == (1, 1)
     return found, tally.not_believed
+
+
+FAMILIES = (
+    XID_79,
+    "nvidia-nvswitch3: SXid (PCI:0000:c4:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+    "NVRM: GPU 0000:b9:00.0: RmInitAdapter failed! (0x62:0x40:1884)",
+    "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (page:0x11 offset:0x0 grain:32)",
+    "mlx5_core 0000:9a:00.0 ens3np0: TX timeout detected",
+    "nvme nvme4: controller is down; will reset: CSTS=0x3, PCI_STATUS=0x10",
+    "watchdog: BUG: soft lockup - CPU#3 stuck for 3102s! [ksoftirqd/3:31]",
+    "Out of memory: Killed process 4711 (python3) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB",
+    "pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:17:00.0",
+)
+PREFIXES = (
+    "[pod/llama-1/trainer] ",
+    "[pod/llama-1/trainer] 2026-04-02T10:11:12.123456789Z ",
+    "trainer-1  | ",
+    "llama-1 trainer ",
+    "2026-04-02T10:11:12.123456789Z stdout F ",
+    'time="2026-04-02T10:11:12Z" level=info msg="',
+    "Apr 02 10:11:12 kernel: ",
+    "2026-04-02T10:11:12+00:00 kernel: ",
+    "trainer-1  | [ 3301.100000] ",
+    "[rank 3 of 8] ",
+    "E0402 10:11:12.123456       1 dmesg.go:41] ",
+    "[2026-04-02 10:11:12] ",
+    "[pod/a/b] Apr 02 10:11:12 gpu-7 kernel: ",
+)
+
+
+@pytest.mark.parametrize("message", FAMILIES)
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_line_of_any_family_behind_a_prefix_is_read_when_asked_and_counted_else(prefix: str, message: str) -> None:
+    code = parse_message(message)
+
+    assert code is not None
+    assert tallied(prefix + message, LogFormat.any) == ([code.code], 0)
+    assert tallied(prefix + message, LogFormat.auto) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "header", ["[pod/a/b] Apr 02 10:11:12 gpu-7 sshd[31]: ", "Apr 02 10:11:12 python3[4711]: ", "11,2,99,-;"]
+)
+def test_a_line_of_a_named_program_is_read_behind_no_prefix(header: str) -> None:
+    assert tallied(header + XID_79, LogFormat.any) == ([], 1)
 
 
 @pytest.mark.parametrize("line", WRAPPED.values(), ids=WRAPPED)

@@ -222,8 +222,26 @@ def test_the_registers_of_an_sxid_are_no_second_fault(text: str) -> None:
             None,
         ),
         ("NVRM: GPU0 kgspHealthCheck_TU102: ****** GSP-CrashCat Report *******", "gsp_report", None),
-        ("NVRM: GPU0 _kgspClassifyGspTimeout: ====== GSP core unresponsive ======", "gsp_report", None),
-        ("NVRM: GPU0 _kgspClassifyGspTimeout: ====== GSP-RM unresponsive ======", "gsp_report", None),
+        ("NVRM: GPU0 _kgspClassifyGspTimeout: ====== GSP core unresponsive ======", "gsp_no_answer", None),
+        ("NVRM: GPU0 _kgspClassifyGspTimeout: ====== GSP-RM unresponsive ======", "gsp_no_answer", None),
+        ("NVRM: _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 99 diff 6120", "gsp_no_answer", None),
+        ("NVRM: GPU3 _kgspRpcRecvPoll: GSP RM heartbeat timed out", "gsp_no_answer", None),
+        ("NVRM: GPU3 _kgspRpcRecvPoll: LibOS heartbeat timed out", "gsp_no_answer", None),
+        ("NVRM: GPU2 _kgspLogRpcTimeout: ********* GSP Timeout *********", "gsp_no_answer", None),
+        ("NVRM: _kgspLogXid119: ********* GSP Timeout *********", "gsp_no_answer", None),
+        (
+            "NVRM: GPU1 kgspBootstrap_GH100: GSP-FMC reported an error while attempting to boot GSP: 0x1",
+            "gsp_no_answer",
+            None,
+        ),
+        ("NVRM: kgspBootstrap_TU102: Failed to boot GSP.", "gsp_no_answer", None),
+        (
+            "NVRM: GPU0 krcWatchdog_IMPL: RC watchdog: GPU is probably locked!  Notify Timeout Seconds: 7",
+            "gsp_no_answer",
+            None,
+        ),
+        ("NVRM: The NVIDIA probe routine was not called for 8 device(s).", "not_probed", None),
+        ("NVRM: No NVIDIA devices probed.", "not_probed", None),
         ("nvidia-nvswitch3: Failed to initialize device : -5", "nvswitch_init_failed", "nvidia-nvswitch3"),
         ("NVRM: The NVIDIA probe routine failed for 1 device(s).", "probe_failed", None),
         ("NVRM: None of the NVIDIA devices were initialized.", "no_device_initialized", None),
@@ -695,6 +713,15 @@ def test_what_was_corrected_is_no_machine_fault(message: str) -> None:
         ("INFO: task kworker/u96:3:4711 blocked for more than 122 seconds.", "hung_task", None, 4711),
         ("INFO: task jbd2/nvme1n1p4-:923 blocked in I/O wait for more than 122 seconds.", "hung_task", None, 923),
         ("nvme nvme0: I/O 12 QID 3 timeout, reset controller", "nvme_timeout", "nvme0", None),
+        ("nvme nvme4: controller is down; will reset: CSTS=0x3, PCI_STATUS=0x10", "nvme_down", "nvme4", None),
+        (
+            "nvme nvme1: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS read failed",
+            "nvme_down",
+            "nvme1",
+            None,
+        ),
+        ("nvme nvme12: Device not ready; aborting reset, CSTS=0x1", "nvme_down", "nvme12", None),
+        ("nvme nvme0: resetting controller due to persistent internal error", "nvme_down", "nvme0", None),
         (
             "nvme nvme4: I/O tag 22 (2016) opcode 0x2 (Admin Cmd) QID 0 timeout, reset controller",
             "nvme_timeout",
@@ -898,3 +925,14 @@ def test_a_message_is_cut_before_any_pattern_sees_it() -> None:
 @pytest.mark.parametrize("page", ["clean LRU page", "free buddy page"])
 def test_a_page_that_nobody_needed_is_no_fault(page: str) -> None:
     assert parse_message(f"Memory failure: 0x7740c0: recovery action for {page}: Recovered") is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "action"), [(22, Action.OBSERVE), (299, Action.OBSERVE), (300, Action.REBOOT), (3102, Action.REBOOT)]
+)
+def test_a_lockup_is_judged_by_its_seconds(seconds: int, action: Action) -> None:
+    finding = found(f"watchdog: BUG: soft lockup - CPU#3 stuck for {seconds}s! [ksoftirqd/3:31]")
+
+    row = find(finding.family, finding.code, finding.subcode)
+    assert row is not None
+    assert (finding.code, row.action) == ("soft_lockup", action)

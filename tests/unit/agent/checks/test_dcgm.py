@@ -1,12 +1,16 @@
 """DCGM's health watches, of both generations, and its host engine."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from nodeheal.agent import nvlink_state
 from nodeheal.agent.checks import dcgm
 from nodeheal.agent.checks.check import CheckResult
 from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.event import verdict_of
+from nodeheal.contract.vocabulary import Verdict
 from tests.unit.agent.checks.places import ABSENT, HUNG, Node, installed, says
 from tests.unit.parsers.goldens import golden
 
@@ -44,6 +48,61 @@ def test_healthy_watches_are_healthy(node: Node, generation: int) -> None:
 )
 def test_what_the_watches_have_seen_is_told(node: Node, recording: str) -> None:
     assert codes(look(node, says(golden(recording))))
+
+
+LINK_DOWN = says(
+    json.dumps(
+        {
+            "body": {
+                "GPU": {
+                    "children": {
+                        "6": {
+                            "children": {
+                                "Errors": {
+                                    "children": {
+                                        "NVLink system": {
+                                            "overflow": ["GPU 6's NvLink link 2 is currently down"],
+                                            "value": "Failure",
+                                        }
+                                    }
+                                }
+                            },
+                            "value": "Failure",
+                        }
+                    }
+                },
+                "Overall Health": {"value": "Failure"},
+            }
+        }
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("links", "verdicts", "is_unclear"),
+    [
+        ("up", [Verdict.FAILED], False),
+        ("unknown", [Verdict.UNKNOWN], True),
+        ("training", [], True),
+        ("absent", [], False),
+    ],
+)
+def test_a_link_that_is_down_counts_only_where_the_links_are_up(
+    node: Node, links: str, verdicts: list[Verdict], is_unclear: bool
+) -> None:
+    node.answers[" ".join(nvlink_state.COMMAND)] = says(f"{links}\n")
+
+    seen = look(node, LINK_DOWN)
+
+    assert [verdict_of(problem.finding) for problem in seen.problems] == verdicts
+    assert bool(seen.unclear) == is_unclear
+    assert {problem.confirm for problem in seen.problems} <= {2}
+
+
+def test_a_link_whose_state_nobody_knows_is_no_evidence(node: Node) -> None:
+    [problem] = look(node, LINK_DOWN).problems
+
+    assert verdict_of(problem.finding) is Verdict.UNKNOWN
 
 
 def test_watches_that_are_off_are_turned_on_and_nothing_is_known_yet(node: Node) -> None:

@@ -135,7 +135,9 @@ def test_a_link_that_was_up_before_is_down() -> None:
     alone = replace(HEALTHY, has_switch=False)
     state = judge([alone], {}, 1000.0).state
 
-    (problem,) = judge([down(alone, 3, 11)], state, 1030.0).problems
+    state = judge([down(alone, 3, 11)], state, 1030.0).state
+
+    (problem,) = judge([down(alone, 3, 11)], state, 1090.0).problems
 
     assert (problem.finding.code, problem.evidence) == ("NVLINK_DOWN", "NVLink 3, 11 of 18 is down")
 
@@ -144,18 +146,34 @@ def test_a_link_stays_down_for_as_long_as_the_boot_lasts() -> None:
     state = judge([HEALTHY], {}, 1000.0).state
     broken = down(HEALTHY, 3)
 
-    for now in (1030.0, 1060.0, 1090.0):
+    reported = []
+    for now in (1030.0, 1060.0, 1090.0, 1120.0):
         judged = judge([broken], state, now)
         state = judged.state
-        assert [problem.finding.code for problem in judged.problems] == ["NVLINK_DOWN"]
+        reported.append([problem.finding.code for problem in judged.problems])
+
+    assert reported == [[], [], ["NVLINK_DOWN"], ["NVLINK_DOWN"]]
+
+
+def lasting_codes(*readings: GpuReading) -> list[str]:
+    """The codes of readings that stay the same for as long as a passing state may last."""
+    return codes(*readings, state=judge(readings, {}, 1000.0).state, now=1000.0 + LASTING_SECONDS)
 
 
 def test_a_link_that_is_up_on_most_gpus_behind_switches_is_down_where_it_is_not() -> None:
-    assert codes(down(HEALTHY, 3), other(1), other(2)) == ["NVLINK_DOWN"]
+    assert codes(down(HEALTHY, 3), other(1), other(2)) == []
+    assert lasting_codes(down(HEALTHY, 3), other(1), other(2)) == ["NVLINK_DOWN"]
+
+
+@pytest.mark.parametrize("state", ["Not Started", "In Progress"])
+def test_links_of_a_gpu_that_joins_the_fabric_still_train(state: str) -> None:
+    joining = replace(down(HEALTHY, 3), health={"fabric/state": state})
+
+    assert lasting_codes(joining, other(1), other(2)) == []
 
 
 def test_a_link_that_is_up_on_no_more_than_half_of_the_gpus_is_no_fault() -> None:
-    assert codes(down(HEALTHY, 3), down(other(1), 3), other(2), other(3)) == []
+    assert lasting_codes(down(HEALTHY, 3), down(other(1), 3), other(2), other(3)) == []
 
 
 def test_a_link_of_which_nothing_is_told_is_not_down() -> None:
@@ -167,14 +185,14 @@ def test_a_link_of_which_nothing_is_told_is_not_down() -> None:
 def test_a_gpu_all_of_whose_links_are_down_is_found_though_it_sees_no_switch() -> None:
     dead = replace(down(HEALTHY, *range(18)), has_switch=False)
 
-    assert codes(dead, other(1), other(2)) == ["NVLINK_DOWN"]
+    assert lasting_codes(dead, other(1), other(2)) == ["NVLINK_DOWN"]
 
 
 def test_links_without_a_bridge_are_no_fault() -> None:
     bridged = [replace(down(gpu, *range(4, 18)), has_switch=False) for gpu in (HEALTHY, other(1), other(2))]
     bare = replace(down(other(3), *range(18)), has_switch=False)
 
-    assert codes(*bridged, bare) == []
+    assert lasting_codes(*bridged, bare) == []
 
 
 def counted(**errors: int) -> GpuReading:

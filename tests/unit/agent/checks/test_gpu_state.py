@@ -299,7 +299,10 @@ def test_no_library_is_unclear_and_not_healthy(tmp_path: Path) -> None:
 
 
 def test_a_link_that_goes_down_and_a_gpu_that_is_slow_are_seen_through_the_library(gpus: FakeGpus) -> None:
-    up = {"links_up": {FIRST: list(range(18))}, "since": {f"PCIE_WIDTH_REDUCED {SECOND}": 0.0}}
+    up = {
+        "links_up": {FIRST: list(range(18))},
+        "since": {f"PCIE_WIDTH_REDUCED {SECOND}": 0.0, f"NVLINK_DOWN {FIRST}": 0.0},
+    }
     gpus.set(gpu0_links=18, gpu0_link__7=0, gpu1_utilisation=99, gpu1_width=8)
 
     seen = look(gpus, json.dumps(up))
