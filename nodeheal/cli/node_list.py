@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nodeheal.cli.say import age, iso, say
 from nodeheal.cli.table import say_table
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.domain.fleet.availability import Availability
+from nodeheal.contract.vocabulary import Availability
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.recovery.incident import Incident, short_id

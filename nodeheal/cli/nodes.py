@@ -9,8 +9,7 @@ from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
 from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
 from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.fleet.availability import Availability
+from nodeheal.contract.vocabulary import Availability, Provider
 
 app = typer.Typer(no_args_is_help=True, help="Nodes: see them, enrol them, take them out of service, give them back.")
 
@@ -37,7 +36,7 @@ def list_nodes(
     """Show nodes: their state and why, their job and their open incident."""
     from nodeheal.cli.node_list import row_of, say_nodes
     from nodeheal.domain.fleet.liveness import apply_heartbeat
-    from nodeheal.services.operators.look_at_fleet import availability_of, open_incident_of
+    from nodeheal.services.operators.node_availability import availability_of, open_incident_of
 
     form = form_of(output, as_json)
     reports = None

@@ -6,7 +6,8 @@ from typing import Any
 
 from nodeheal.cli.say import age, clean, iso, wrapped
 from nodeheal.cli.table import fitted
-from nodeheal.domain.fleet.availability import HELD, OUT, Availability
+from nodeheal.contract.vocabulary import Availability
+from nodeheal.domain.fleet.availability import HELD, OUT
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import Incident, short_id

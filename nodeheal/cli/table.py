@@ -10,8 +10,7 @@ from shutil import get_terminal_size
 from textwrap import wrap
 
 from nodeheal.cli.say import clean
-from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
-from nodeheal.domain.fleet.availability import Availability
+from nodeheal.contract.vocabulary import Availability, IncidentState, JobState, NodeState
 
 GAP = "  "
 IDS = ("NODE", "INCIDENT")

@@ -229,6 +229,24 @@ class NodeState(_Word):
     RETIRED = "RETIRED"
 
 
+class Availability(_Word):
+    """Whether a job can start on a node, in one word. A node that is no part of its pool keeps its state's word."""
+
+    FREE = "FREE"
+    UP = "UP"  # in service; only its scheduler knows whether a job runs there
+    BUSY = "BUSY"  # a job runs, or is about to start
+    SUSPECT = "SUSPECT"  # in service with an open incident, so it gets no new job
+    DRAINING = "DRAINING"  # a person wants it out once its job has ended
+    PROBATION = "PROBATION"  # healed, and not yet trusted with a new job
+    DRAINED = "DRAINED"  # out of service because a person wants it
+    ISOLATED = "ISOLATED"
+    RECOVERING = "RECOVERING"
+    QUARANTINED = "QUARANTINED"
+    RETIRED = "RETIRED"
+    ENROLLED = "ENROLLED"
+    UNENROLLED = "UNENROLLED"
+
+
 class IncidentState(_Word):
     """The state of an incident."""
 

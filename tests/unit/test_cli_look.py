@@ -16,7 +16,8 @@ import yaml
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from nodeheal.adapters.aws import calls
+from nodeheal.adapters.aws import calls, job_requests
+from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.incidents import STATES
 from nodeheal.cli.main import app
@@ -36,6 +37,7 @@ from nodeheal.services.operators.look_at_fleet import look_at_fleet
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
+from tests.support.job_requests import answers
 from tests.unit.builders import ACT, node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
@@ -52,6 +54,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(connect, "policy_copy", lambda table: it.policy)
     monkeypatch.setattr(connect, "put_request", it.reports)
     monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
+    definitions = MemoryTaskDefinitions({})
+    monkeypatch.setattr(job_requests, "ask_request_job", answers(it.ports, it.policy, definitions))
+    monkeypatch.setattr(connect, "client_once", lambda service: None)
     return it
 
 

@@ -1,30 +1,10 @@
 """Whether a job can start on a node, in one word, as sinfo has idle, alloc and drain."""
 
 from datetime import datetime
-from enum import StrEnum
 
-from nodeheal.contract.vocabulary import NodeState
+from nodeheal.contract.vocabulary import Availability, NodeState
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.recovery.incident import Incident
-
-
-class Availability(StrEnum):
-    """The words, in the order in which lists count them. A node that is no part of its pool keeps its state's word."""
-
-    FREE = "FREE"
-    UP = "UP"  # in service; only its scheduler knows whether a job runs there
-    BUSY = "BUSY"  # a job runs, or is about to start
-    SUSPECT = "SUSPECT"  # in service with an open incident, so it gets no new job
-    DRAINING = "DRAINING"  # a person wants it out once its job has ended
-    PROBATION = "PROBATION"  # healed, and not yet trusted with a new job
-    DRAINED = "DRAINED"  # out of service because a person wants it
-    ISOLATED = "ISOLATED"
-    RECOVERING = "RECOVERING"
-    QUARANTINED = "QUARANTINED"
-    RETIRED = "RETIRED"
-    ENROLLED = "ENROLLED"
-    UNENROLLED = "UNENROLLED"
-
 
 HELD = frozenset({Availability.SUSPECT, Availability.DRAINING})
 OUT = frozenset({Availability.DRAINED, *(Availability(state) for state in OUT_OF_SERVICE)})

@@ -7,10 +7,8 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from nodeheal.contract.names import JOB_SOURCE, pool_line
-from nodeheal.contract.vocabulary import Awaited, IncidentState, JobState, NodeState
-from nodeheal.domain.errors import NotFound
-from nodeheal.domain.fleet.availability import Availability, availability
-from nodeheal.domain.fleet.node import ABSENT, Node
+from nodeheal.contract.vocabulary import Availability, Awaited, IncidentState, JobState, NodeState
+from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -19,6 +17,7 @@ from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import state_word
 from nodeheal.operations.approve import find_question
 from nodeheal.ports import Ports
+from nodeheal.services.operators.node_availability import availability_of
 from nodeheal.services.operators.review_incidents import list_incidents, review_incident
 from nodeheal.services.recovery.pool_size import Slots, slots_of
 
@@ -128,30 +127,6 @@ def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) ->
         _last_day(names, ports),
         {job.job_id: at for job in failed if (at := _down_since(job, ports)) is not None},
     )
-
-
-def availability_of(nodes: Sequence[Node], ports: Ports) -> list[tuple[Node, Availability]]:
-    """Each of these nodes with whether a job can start there."""
-    now = ports.clock()
-    return [
-        (node, availability(node, open_incident_of(node, ports), now, starts_jobs=_starts_jobs(node, ports)))
-        for node in nodes
-    ]
-
-
-def open_incident_of(node: Node, ports: Ports) -> Incident | None:
-    """The incident that the node's record names; None: none, or one that is gone."""
-    if node.open_incident is None:
-        return None
-    try:
-        return ports.incidents.incident(node.open_incident)
-    except NotFound:
-        return None
-
-
-def _starts_jobs(node: Node, ports: Ports) -> bool:
-    scheduler = ports.schedulers.get(node.scheduler)
-    return scheduler is None or not scheduler.requeues
 
 
 def _last_day(names: Sequence[str], ports: Ports) -> LastDay:

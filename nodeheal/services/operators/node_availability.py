@@ -1,0 +1,34 @@
+"""Whether a job can start on a node, from its record and its open incident."""
+
+from collections.abc import Sequence
+
+from nodeheal.contract.vocabulary import Availability
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.availability import availability
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.ports import Ports
+
+
+def availability_of(nodes: Sequence[Node], ports: Ports) -> list[tuple[Node, Availability]]:
+    """Each of these nodes with whether a job can start there."""
+    now = ports.clock()
+    return [
+        (node, availability(node, open_incident_of(node, ports), now, starts_jobs=_starts_jobs(node, ports)))
+        for node in nodes
+    ]
+
+
+def open_incident_of(node: Node, ports: Ports) -> Incident | None:
+    """The incident that the node's record names; None: none, or one that is gone."""
+    if node.open_incident is None:
+        return None
+    try:
+        return ports.incidents.incident(node.open_incident)
+    except NotFound:
+        return None
+
+
+def _starts_jobs(node: Node, ports: Ports) -> bool:
+    scheduler = ports.schedulers.get(node.scheduler)
+    return scheduler is None or not scheduler.requeues
