@@ -3,11 +3,13 @@
 A GET only shows a page, since mail scanners follow links. What a person sends from that page, a POST, decides.
 """
 
+from datetime import UTC, datetime
+
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
 from lambdas.composition import Event, links, logger, ports
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.recovery.approval_links import LinkRefused
+from nodeheal.domain.recovery.approval_links import Answer, LinkRefused
 from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.answer_approval import answer_approval
 
@@ -41,13 +43,17 @@ def _answer(request: APIGatewayProxyEventV2) -> tuple[int, str]:
     question, answer = links().read(query, ports().clock())
     if request.http_method != "POST":
         history = ports().incidents.history(question.incident_id)
-        return 200, approval_page.question(history, question.turn, answer, ports())
+        until = datetime.fromtimestamp(int(query["expires"]), UTC)
+        in_order = sorted(Answer, key=lambda each: each is not answer)
+        both = {each: f"?{links().query(question, each, until)}" for each in in_order}
+        return 200, approval_page.question(history, question.turn, both, ports())
     kind = request.headers.get("content-type", "")
     who, why = approval_page.read_form(kind, request.body or "", is_base64=bool(request.is_base64_encoded))
     by = f"{who} (link, from {_from(request)})"
     answered = answer_approval(question, answer, by, why, ports())
     logger().info("approval answered", extra={"incident": question.incident_id, "taken": answered.is_taken, "by": by})
-    return (200 if answered.is_taken else 409), approval_page.outcome(answered)
+    incident = ports().incidents.incident(question.incident_id)
+    return (200 if answered.is_taken else 409), approval_page.outcome(answered, answer, incident, ports())
 
 
 def _from(request: APIGatewayProxyEventV2) -> str:

@@ -24,6 +24,7 @@ from nodeheal.services.operators.describe_answer import describe_answer
 from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
+from tests.support.approvals import both
 from tests.unit.builders import NOW
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, Incident
@@ -80,7 +81,7 @@ def test_a_yes_in_a_paused_pool_is_not_used_up_and_can_be_given_after_the_pause(
     it = Asked()
     paused(it)
 
-    page = approval_page.question(it.ports.incidents.history(it.id), it.question.turn, Answer.approve, it.ports)
+    page = approval_page.question(it.ports.incidents.history(it.id), it.question.turn, both(), it.ports)
     taken, text = it.answer(Answer.approve, why="go")
     pause_pool("demo", 0, "bob: done", it.ports)
 
@@ -271,7 +272,7 @@ def test_a_question_about_a_node_without_a_job_says_so() -> None:
 def test_the_page_says_what_its_button_does(answer: Answer, word: str) -> None:
     it = Asked()
 
-    page = approval_page.question(it.ports.incidents.history(it.id), it.asked.turn, answer, it.ports)
+    page = approval_page.question(it.ports.incidents.history(it.id), it.asked.turn, both(answer), it.ports)
 
     does = {"Approve": "Both ranks of llama", "Refuse": "stays in service, with whatever runs on it"}
     assert f"What “{word}” does" in page
@@ -497,7 +498,7 @@ def test_the_page_shows_what_is_asked_and_escapes_what_a_node_has_said() -> None
     evil = history.incident.root.model_copy(update={"evidence": "<script>alert(1)</script>"})
 
     page = approval_page.question(
-        replace(history, incident=replace(history.incident, root=evil)), it.asked.turn, Answer.approve, it.ports
+        replace(history, incident=replace(history.incident, root=evil)), it.asked.turn, both(Answer.approve), it.ports
     )
 
     assert "&lt;script&gt;" in page
@@ -507,7 +508,7 @@ def test_the_page_shows_what_is_asked_and_escapes_what_a_node_has_said() -> None
 
 
 def page_of(it: Asked, answer: Answer = Answer.approve) -> str:
-    return approval_page.question(it.ports.incidents.history(it.id), it.question.turn, answer, it.ports)
+    return approval_page.question(it.ports.incidents.history(it.id), it.question.turn, both(answer), it.ports)
 
 
 def test_the_page_says_until_when_to_answer_and_whether_it_is_a_drill() -> None:
@@ -519,7 +520,7 @@ def test_the_page_says_until_when_to_answer_and_whether_it_is_a_drill() -> None:
 
     assert "<dt>Answer by</dt><dd>2026-03-01 04:00:00 UTC; silence is no" in real
     assert "Drill" not in real
-    page = approval_page.question(drill, it.question.turn, Answer.approve, it.ports)
+    page = approval_page.question(drill, it.question.turn, both(Answer.approve), it.ports)
     assert "<dt>Drill</dt><dd>an operator has injected this fault. What is done about it is real.</dd>" in page
 
 

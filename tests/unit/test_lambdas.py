@@ -1,11 +1,13 @@
 """The handlers over ports in memory: what comes in as JSON, what is done about it, and what changes nothing."""
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from html import unescape
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -631,6 +633,21 @@ def test_the_form_of_the_page_decides_once_with_name_and_address_on_record(asked
     assert (first[0], second[0]) == (200, 409)
     assert asked.resumed().reason == "approved by ada (link, from 203.0.113.9): go"
     assert "answered before" in second[1]
+
+
+@pytest.mark.parametrize("opened_link", Answer)
+def test_the_page_gives_both_answers_and_says_afterwards_what_happens_now(asked: Asked, opened_link: Answer) -> None:
+    _, page = opened(link_of(asked, opened_link))
+    links = [unescape(link) for link in re.findall('formaction="([^"]+)"', page)]
+    other = next(answer for answer in Answer if answer is not opened_link)
+
+    status, done = opened(links[1], "POST", "who=ada")
+
+    assert page.index("does</dt>") < page.index("<form") < page.index("What was asked")
+    assert [dict(parse_qsl(urlsplit(link).query))["answer"] for link in links] == [opened_link, other]
+    assert status == 200
+    assert ("nodeheal goes on with" if other is Answer.approve else "Nothing is done to") in done
+    assert "nodeheal incidents show" in done
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

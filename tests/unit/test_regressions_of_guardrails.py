@@ -40,6 +40,7 @@ from nodeheal.services.recovery.return_to_service import return_to_service
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from nodeheal.services.steps import save_node
 from nodeheal.services.sweep import sweep
+from tests.support.approvals import both
 from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, stored_node, stored_run, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_approval import Asked
@@ -88,7 +89,7 @@ def test_what_a_reset_drops_is_told_once_and_as_a_thing_of_the_pool() -> None:
     assert "nothing was done to their nodes, and nobody has proven them" in words
     assert f"One of them: {A} (llama): XID 79" in words
     assert dropped.needed == ("nothing. A node that shows its fault again is recovered as usual.",)
-    for line in ("incidents list demo --state closed --since 1d", "nodes reboot NODE --why ..."):
+    for line in ("incidents list demo --since 1d", "nodes reboot NODE --why ..."):
         assert f"nodeheal {line}" in dropped.body
         must_parse(line.split())
 
@@ -445,7 +446,7 @@ def test_an_old_link_shows_the_question_that_it_answers() -> None:
     story = waited(Story(xid(79), policy=APPROVE), Outcome.DONE).isolated().rebooted().failed()
     story.then(Outcome.UNKNOWN)
 
-    page = approval_page.question(story.history, 1, Answer.approve, memory_ports())
+    page = approval_page.question(story.history, 1, both(), memory_ports())
 
     assert "isolate the node, reboot it" in page
     assert "go on with a replacement" not in page

@@ -20,10 +20,10 @@ from nodeheal.cli.main import app
 from nodeheal.contract.health_event import NodeFact
 from nodeheal.contract.vocabulary import Action, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.operators.request_action import request_action
+from tests.support.approvals import both
 from tests.unit.builders import ACT, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 from tests.workflows.walker import STATE_MACHINES, Error, Json, load, walk
@@ -229,7 +229,7 @@ def test_the_page_that_asks_holds_no_markup_of_others(payload: str) -> None:
     seen, it = _Tags(), needs_approval(payload)
     history = it.ports.incidents.history(it.incident_id)
 
-    seen.feed(approval_page.question(history, history.incident.turn, Answer.approve, it.ports))
+    seen.feed(approval_page.question(history, history.incident.turn, both(), it.ports))
 
     assert not seen.tags & {"script", "img", "onerror", "iframe"}
 

@@ -36,9 +36,13 @@ class Links:
 
     def link(self, question: Question, answer: Answer, expires_at: datetime) -> str:
         """Returns the address of the page on which this answer is given."""
+        return f"{self.base_url}?{self.query(question, answer, expires_at)}"
+
+    def query(self, question: Question, answer: Answer, expires_at: datetime) -> str:
+        """Returns the signed part of the address, without the page's own."""
         expires = int(expires_at.timestamp())
         query = {"incident": question.incident_id, "turn": question.turn, "answer": answer.value, "expires": expires}
-        return f"{self.base_url}?{urlencode({**query, 'signature': self._sign(question, answer, expires)})}"
+        return urlencode({**query, "signature": self._sign(question, answer, expires)})
 
     def read(self, query: dict[str, str], now: datetime) -> tuple[Question, Answer]:
         """Returns the question and the answer of a link.

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from nodeheal.domain.fleet.unmanaged_tasks import job_text
 from nodeheal.domain.recovery.approval_links import Answer, Question
-from nodeheal.domain.recovery.incident import ABOUT_DRILLS, History
+from nodeheal.domain.recovery.incident import ABOUT_DRILLS, History, Incident, short_id
 from nodeheal.operations.approve import find_question, recorded_answer
 from nodeheal.ports import Ports
 from nodeheal.services.operators.answer_approval import Answered
@@ -22,16 +22,22 @@ _CUT_SHORT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _TOO_LONG = "the form is too long: a name and a reason are all that is asked for"
 _UNREADABLE = "the form cannot be read: open the link again, and send the page's own form"
 _STYLE = (
-    "body{font:1.05rem/1.5 system-ui,sans-serif;max-width:38rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}"
-    "dt{color:#666;margin-top:.6rem}dd{margin:0}input{font:inherit;width:100%;box-sizing:border-box;padding:.5rem;"
-    "margin:.2rem 0 .8rem;border:1px solid #999;border-radius:.3rem}button{font:inherit;padding:.7rem 1.4rem;border:0;"
-    "border-radius:.3rem;color:#fff;background:#1457b8}.refuse{background:#a32020}"
+    "body{font:1rem/1.4 system-ui,sans-serif;max-width:38rem;margin:.8rem auto;padding:0 1rem;color:#1a1a1a}"
+    "h1{font-size:1.3rem;margin:.2rem 0}h2{font-size:1rem;margin:1.4rem 0 0}dl{margin:.4rem 0}"
+    "dt{color:#666;margin-top:.4rem}dd{margin:0;overflow-wrap:anywhere}label{display:block}"
+    "input{font:inherit;width:100%;box-sizing:border-box;padding:.4rem;margin:.1rem 0 .5rem;border:1px solid #777;"
+    "border-radius:.3rem}.answers{display:flex;gap:.8rem}button{font:inherit;flex:1;padding:.7rem;border:0;"
+    "border-radius:.3rem;color:#fff;background:#1457b8}button.refuse{background:#a32020}"
 )
-_ASKED = {Answer.approve: ("Approve", "approve"), Answer.refuse: ("Refuse", "refuse")}
+_WORDS = {Answer.approve: "Approve", Answer.refuse: "Refuse"}
+_TAKEN = {Answer.approve: "Approved", Answer.refuse: "Refused"}
 
 
-def question(history: History, turn: int, answer: Answer, ports: Ports) -> str:
-    """What was asked in this turn; then what the answer does, with its button, or what was decided."""
+def question(history: History, turn: int, answers: Mapping[Answer, str], ports: Ports) -> str:
+    """What each answer does, with a button for each, and then what was asked in this turn; or what was decided.
+
+    `answers`: the link of each, the one that was opened first.
+    """
     incident = history.incident
     about = history.turns[turn - 1] if 0 < turn <= len(history.turns) else None
     asked = about.decision if about else None
@@ -49,15 +55,22 @@ def question(history: History, turn: int, answer: Answer, ports: Ports) -> str:
         result = about.result.reason if about and about.result else "nothing: the question is no longer open"
         decided = {"What was decided": answered.text if answered else result, "How it ended": incident.summary}
         return _page("This is decided", _rows({**decided, **facts}))
-    word, style = _ASKED[answer]
     due = f"{waiting.deadline_at:%Y-%m-%d %H:%M:%S} UTC; silence is no: then it is handed to a human"
-    does = {"Answer by": due, f"What “{word}” does": describe_answer(asked, incident, ports)[answer]}
+    means = describe_answer(asked, incident, ports)
+    does = {f"What “{_WORDS[answer]}” does": means[answer] for answer in answers}
+    buttons = "".join(
+        f'<button class="{answer}" formaction="{escape(link)}">{_WORDS[answer]}</button>'
+        for answer, link in answers.items()
+    )
     form = (
         f'<form method="post"><label>Your name<input name="who" required maxlength="{LONGEST_NAME}"></label>'
         f'<label>Why (goes on record)<input name="why" maxlength="{LONGEST_WHY}"></label>'
-        f'<button class="{style}">{word}</button></form>'
+        f'<div class="answers">{buttons}</div></form>'
     )
-    return _page(f"{word}?", f"{_rows({**facts, **does})}{form}<p>Nothing has been decided yet.</p>")
+    opened = f"{_WORDS[next(iter(answers))]}?"
+    about_it = f"<h2>What was asked</h2>{_rows(facts)}"
+    answer_here = f"{_rows({**does, 'Answer by': due})}{form}<p>Nothing has been decided yet.</p>"
+    return _page(f"{opened} {incident.node_id}", f"{answer_here}{about_it}")
 
 
 def _rows(facts: Mapping[str, str]) -> str:
@@ -65,10 +78,20 @@ def _rows(facts: Mapping[str, str]) -> str:
     return f"<dl>{''.join(rows)}</dl>"
 
 
-def outcome(answered: Answered) -> str:
-    """What became of the answer."""
-    title = "Thank you" if answered.is_taken else "Not counted"
-    return _page(title, f"<p>{escape(answered.text)}</p>")
+def outcome(answered: Answered, answer: Answer, incident: Incident, ports: Ports) -> str:
+    """What became of the answer, what happens now, and where that can be watched."""
+    link = ports.console_links.execution(incident.incident_id)
+    watch = f'<p><a href="{escape(link)}">Watch it in the Step Functions console</a></p>' if link else ""
+    if not answered.is_taken:
+        return _page("Not counted", f"<p>{escape(answered.text)}</p>{watch}")
+    now = (
+        f"nodeheal goes on with {incident.node_id}. You get an email when it has ended, or when it needs you again."
+        if answer is Answer.approve
+        else f"Nothing is done to {incident.node_id}. The incident is yours: an email says what is needed."
+    )
+    story = f"{answered.text}. {now}" if not answered.text.endswith(".") else f"{answered.text} {now}"
+    command = f"nodeheal incidents show {short_id(incident.incident_id)}"
+    return _page(_TAKEN[answer], f"<p>{escape(story)}</p>{watch}<p><code>{escape(command)}</code></p>")
 
 
 def refusal(why: str, title: str = "This link does nothing") -> str:
