@@ -74,6 +74,11 @@ def _warn(warnings: Iterable[str]) -> None:
         say(f"warning: {warning}")
 
 
+Merge = Annotated[
+    bool, typer.Option("--merge", help="the file changes only what it names; all else stays as it is in force")
+]
+
+
 @app.command()
 def diff(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="a policy document")],
@@ -83,24 +88,33 @@ def diff(
             metavar="NEW", help="the document to compare OLD with; without NEW, OLD is compared with the one in force"
         ),
     ] = None,
+    merge: Merge = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show which settings differ, a line each, and how many faults would be treated differently.
-
-    Of a file that names only what it changes: `nodeheal policy apply FILE --merge --dry-run`.
-    """
+    """Show which settings differ, a line each, and how many faults would be treated differently."""
+    hint = ""
     if new is None:
+        from nodeheal.cli.differ import changed_settings
         from nodeheal.domain.policy.policy import parse_policy
 
         with clearly():
-            before, after = parse_policy(connect.policy_documents().in_force().text), read_policy(old)
+            text = connect.policy_documents().in_force().text
+        before, merged = parse_policy(text), checked(_merged(text, policy_text(old), old), str(old))
+        after = merged if merge else read_policy(old)
+        left_out = len(list(changed_settings(before, after))) - len(list(changed_settings(before, merged)))
+        if left_out > 0:
+            hint = f"{left_out} of these settings are not in {old}, and go back to their defaults: --merge keeps them"
         names = ("the policy in force", str(old))
     else:
+        if merge:
+            refuse("--merge: not with two files; it compares one with the document in force")
         before, after, names = read_policy(old), read_policy(new), (str(old), str(new))
     if as_json:
         say_json(_changes_json(before, after))
     else:
         _say_changes(before, after, names, listed_by="--json")
+    if hint:
+        say(hint, aside=as_json)
     if new is None:
         _note(after, aside=as_json)
 
@@ -176,9 +190,7 @@ def show(as_json: AsJson = False, output: Output = None) -> None:
 def apply(
     file: File,
     why: WhyOrDryRun = None,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="the file changes only what it names; all else stays as it is in force")
-    ] = False,
+    merge: Merge = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,

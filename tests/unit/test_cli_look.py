@@ -549,6 +549,29 @@ def test_a_dry_run_says_whose_work_stops_and_what_it_spends_and_asks_for_nothing
     assert (cluster.commands, cluster.heard["fault"]) == ([], 0)
 
 
+def test_the_preview_of_a_replacement_names_the_node_and_the_pool_afterwards(cluster: FakeCluster) -> None:
+    save_node(cluster.ports, cluster.node(SPARE), is_spare=False)
+    free = run("nodes", "replace", BROKEN, "--dry-run")
+    save_node(cluster.ports, cluster.node(SPARE), is_spare=True)
+
+    kept = run("nodes", "replace", BROKEN, "--dry-run")
+
+    assert f"then    {SPARE} (a free node, not kept as a spare) takes its place" in free
+    assert f"then    {SPARE} (kept as a spare) takes its place" in kept
+    assert "Until then 2 nodes of pool demo can serve, of 3" in kept
+
+
+@pytest.mark.parametrize("mode", [Mode.approve, Mode.observe])
+def test_an_act_by_hand_says_that_nobody_is_asked_whatever_the_pools_mode_is(cluster: FakeCluster, mode: Mode) -> None:
+    acting = run("nodes", "reboot", BROKEN, "--dry-run")
+    cluster.policy = ACT.model_copy(update={"default_pool": ACT.pool("demo").model_copy(update={"mode": mode})})
+
+    said = run("nodes", "reboot", BROKEN, "--dry-run")
+
+    assert "asks    " not in acting
+    assert f"asks    nobody: you decide, though pool demo is in mode {mode} by itself" in said
+
+
 def test_a_drain_says_that_the_job_ends_first_and_is_not_started_again(cluster: FakeCluster) -> None:
     said = run("nodes", "drain", BROKEN, "--dry-run")
 

@@ -242,6 +242,26 @@ def test_a_setting_that_differs_is_one_line_and_nothing_is_said_twice(file: Any)
     assert faults.endswith(" faults would be treated differently; --json lists them")
 
 
+def test_a_file_of_two_settings_is_compared_merged_or_with_a_hint(file: Any, appconfig: FakeAppConfig) -> None:
+    budget = {"max_nodes": 3, "max_percent": 7}
+    run(
+        "apply",
+        file({"default_pool": {"mode": "act", "budget": budget}, "move_job_seconds": 77}),
+        "--why",
+        "x",
+        "--yes",
+    )
+    two = file({"default_pool": {"mode": "approve"}}, "two.json")
+
+    whole, merged = run("diff", two), run("diff", two, "--merge")
+
+    assert "  default_pool.mode: act -> approve" in merged.output
+    assert len([line for line in merged.output.splitlines() if " -> " in line]) == 1
+    assert "--merge" not in merged.output
+    assert f"3 of these settings are not in {two}, and go back to their defaults: --merge keeps them" in whole.output
+    assert "--merge: not with two files" in run("diff", two, two, "--merge").output
+
+
 def test_a_pool_or_an_override_of_one_document_alone_is_compared_setting_by_setting(file: Any) -> None:
     override = {"fault": "xid/79", "ladder": ["REPLACE"], "pools": ["h100"], "why": "they never come back"}
     changed = {**OBSERVE, "pools": {"h100": {"mode": "act", "budget": {"max_nodes": 2}}}, "overrides": [override]}

@@ -2,24 +2,25 @@
 
 from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.names import DIAGNOSE, DRAIN
-from nodeheal.contract.vocabulary import Action, NodeState
+from nodeheal.contract.vocabulary import Action, NodeState, Provider
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import all_of, counted, lasting
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.decision_builder import seconds_to_diagnose
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
 from nodeheal.services.operators.foretell import Foretold
-from nodeheal.services.recovery.pool_size import slots_of
+from nodeheal.services.recovery.pool_size import size_of, slots_of
+from nodeheal.services.recovery.spares import next_spare
 
 _THEN = {
     DIAGNOSE: "it is diagnosed, and back in service if it passes; where it does not, it stays out and you are told",
     Action.ISOLATE: "it stays out of service until `nodeheal nodes release {node} --why …` or"
     " `nodeheal nodes retire {node} --why …`",
     Action.REBOOT: "it is rebooted, diagnosed, and back in service if it passes; where it does not, you are told",
-    Action.REPLACE: "another node takes its place once that has passed its diagnostics",
 }
 
 
@@ -36,8 +37,36 @@ def describe_act(
         *_breaker(node, ports),
         *_attempts(node, action, ports, policy),
         *([f"checks  {how_long_checks_take(node.pool, level, policy)}"] if kind == DIAGNOSE else []),
-        f"then    {_THEN.get(kind, _THEN[action]).format(node=node.node_id)}",
+        *_asks(node, action, policy),
+        f"then    {_replaced_by(node, ports, policy) if action is Action.REPLACE else _then(node, action, kind)}",
     ]
+
+
+def _then(node: Node, action: Action, kind: str) -> str:
+    return _THEN.get(kind, _THEN[action]).format(node=node.node_id)
+
+
+def _asks(node: Node, action: Action, policy: RecoveryPolicy) -> list[str]:
+    """Whether anybody is asked: who acts by hand has decided, in every mode."""
+    mode = policy.pool(node.pool).mode_of(action)
+    return (
+        [] if mode is Mode.act else [f"asks    nobody: you decide, though pool {node.pool} is in mode {mode} by itself"]
+    )
+
+
+def _replaced_by(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
+    """Which node takes the place, and how many the pool has then."""
+    size, knobs = size_of(ports.pools.get(node.pool), ports), policy.pool(node.pool).replacement
+    is_hybrid = node.provider is Provider.hybrid
+    spare = next_spare(node, ports, policy) if is_hybrid or knobs.prefer_spare else None
+    if spare is None:
+        return f"a new machine takes its place once it has passed its diagnostics; the pool keeps its {size} nodes"
+    kept = "kept as a spare" if spare.is_spare else "a free node, not kept as a spare"
+    back = f"{node.node_id} stays out until it is repaired and released, or retired"
+    return (
+        f"{spare.node_id} ({kept}) takes its place once it has passed its diagnostics; {back}."
+        f" Until then {counted(size - 1, 'node')} of pool {node.pool} can serve, of {size}"
+    )
 
 
 def how_long_checks_take(pool: str, level: int | None, policy: RecoveryPolicy, nodes: int = 1) -> str:

@@ -29,15 +29,28 @@ def claim_spare(
     Returns None where no node is free. `but`: nodes on which the job has, or will have, another rank. `job`: of which
     the spare would take a rank.
     """
-    known = [node for node in ports.nodes.in_pool(broken.pool) if node.node_id not in but]
-    known = [node for node in known if job is None or job.may_run_on(node.node_id)]
-    free = [node for node in known if not policy.why_opted_out(node.node_id)]
-    for seen in sorted(free, key=lambda node: not node.is_spare):
-        node = ports.nodes.get(seen.node_id)  # the list lags; the claim is made on what is stored
-        usable = node is not None and node.node_id != broken.node_id and node.is_available(ports.clock())
+    for listed in _candidates(broken, ports, policy, but, job):
+        node = ports.nodes.get(listed.node_id)  # the list lags; the claim is made on what is stored
+        usable = node is not None and node.is_available(ports.clock())
         if node is not None and usable and ports.nodes.save(replace(node, open_incident=incident_id)):
             return node
     return claimed_spare(broken, incident_id, ports)  # a claim whose answer was lost looks like a lost race
+
+
+def next_spare(broken: Node, ports: Ports, policy: RecoveryPolicy) -> Node | None:
+    """The node that would be claimed now for a node without a job; None: none is free."""
+    now = ports.clock()
+    return next((node for node in _candidates(broken, ports, policy) if node.is_available(now)), None)
+
+
+def _candidates(
+    broken: Node, ports: Ports, policy: RecoveryPolicy, but: Collection[str] = (), job: Job | None = None
+) -> list[Node]:
+    """The other nodes of the pool that may take its place, those that are kept as spares first."""
+    known = [node for node in ports.nodes.in_pool(broken.pool) if node.node_id not in (broken.node_id, *but)]
+    known = [node for node in known if job is None or job.may_run_on(node.node_id)]
+    free = [node for node in known if not policy.why_opted_out(node.node_id)]
+    return sorted(free, key=lambda node: not node.is_spare)
 
 
 def claim_node(node_id: str, incident_id: str, ports: Ports) -> bool:
