@@ -32,7 +32,7 @@ REPORT = BUILD / "demo-report.json"
 DEFAULT_FAULT = FALLEN
 MOST_NODES = 8
 LONGEST_BOOT = 30  # the sandbox's policy waits 40 s for a reboot
-RUNS_KEPT = 3
+RUNS_KEPT = 2
 MAIL_SECONDS = 1.0  # between two looks for new emails
 STOPPED_BY_USER = 130
 
@@ -144,7 +144,7 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
     with Screen(console) as screen, Sandbox(directory, options.port, script.boot_seconds) as sandbox:
         sandbox.behave(**LATENCIES[options.latency].of_sandbox())
         if options.latency != "none":
-            screen.stage(f"--latency {options.latency}: the aims below are for a cloud that answers at once")
+            screen.stage(f"--latency {options.latency}: each call is as slow as in an account")
         screen.stage(f"embedded AWS is up on {sandbox.endpoint_url}, IAM enforced")
         screen.busy("cdk deploy")
         seconds = sandbox.deploy()
@@ -186,10 +186,12 @@ def ways_around(sandbox: Sandbox, story: Story) -> list[str]:
         "",
         f"  export {' '.join(f'{key}={value}' for key, value in {**aws, **story.variables}.items())}",
         *(["  sinfo --Node --long"] if story.script.scheduler is SchedulerKind.SLURM else []),
-        "  .venv/bin/nodeheal incidents list",
+        "  .venv/bin/nodeheal status",
         "  .venv/bin/nodeheal incidents show latest",
         f"  .venv/bin/nodeheal nodes list {story.script.pool}",
         "  .venv/bin/nodeheal jobs list",
+        f"  .venv/bin/nodeheal inject {sandbox.nodes()[0]['node_id']} --xid 79 --why 'a drill'",
+        "  .venv/bin/nodeheal approve latest --why 'looks right'    # where an incident waits for a yes",
         "",
         f"Every email of this cloud: {sandbox.directory / 'mail'}",
         f"Logs of nodes, functions and the emulator: {sandbox.directory}",

@@ -196,14 +196,14 @@ def _numbers(report: dict[str, Any], told: Told) -> Table:
     rows["incident"] = short_id(report["incident"]["id"])
     parent = next((run for run in report["executions"] if run["name"] == report["incident"]["id"]), None)
     rows["ended"] = parent["path"][-1] if parent else "no execution found"
-    rows["fault line to event accepted"] = _seconds(report["detected_seconds"], 1)
+    rows["fault line to event accepted"] = _seconds(report["detected_seconds"])
     waited = _has_waited_for_people(report["incident"]["results"])
-    rows["fault line to node isolated"] = _seconds(report["isolated_seconds"], 2, waited)
+    rows["fault line to node isolated"] = _seconds(report["isolated_seconds"], waited)
     rows["fault line to training again"] = _seconds(report["recovered_seconds"])
     if told.script.scheduler is SchedulerKind.SLURM:
         rows["  Slurm waits after a requeue"] = f"{CRED_EXPIRE_SECONDS:6} s     (Slurm's default: 120 s)"
     if told.script.scheduler is SchedulerKind.ECS:  # on Slurm the job resumes elsewhere while the node is healed
-        rows["  of that, the control plane"] = _seconds(report["control_plane_seconds"], 10, waited)
+        rows["  of that, the control plane"] = _seconds(report["control_plane_seconds"], waited)
     rows["attempts spent on the node"] = ", ".join(f"{n} {a}" for a, n in report["attempts"].items()) or "none"
     rows["training"] = (
         f"step {report['step_at_fault']} at the fault, resumed from {_or_dash(report['resumed_from_step'])}, "
@@ -242,18 +242,15 @@ def _paths(executions: Sequence[dict[str, Any]]) -> RenderableType:
 
 
 def _has_waited_for_people(results: Sequence[list[str]]) -> bool:
-    """Whether nothing was done before an answer came, or a slot of the budget was free: no aim holds for that."""
+    """Whether nothing was done before an answer came, or a slot of the budget was free."""
     before = takewhile(lambda one: one != [Step.ISOLATE, Outcome.DONE], results)
     return any(step == Step.WAIT for step, _ in before)
 
 
-def _seconds(value: float | None, aim: int | None = None, has_waited: bool = False) -> str:
-    """Format a measured time with its aim. A missing one was not expected, or the verdict below names it."""
-    told = "-" if value is None else f"{value:.2f} s"
-    if value is not None and has_waited:
-        return f"{told:>9}  (a wait for people included)"
-    is_missed = value is not None and aim is not None and value >= aim
-    return f"{told:>9}  (aim: under {aim} s{', missed' if is_missed else ''})" if aim else f"{told:>9}"
+def _seconds(value: float | None, has_waited: bool = False) -> str:
+    """Format a measured time. It is this machine's: `make bench` holds aims, on idle machines."""
+    shown = "-" if value is None else f"{value:.2f} s"
+    return f"{shown:>9}  (a wait for people included)" if value is not None and has_waited else f"{shown:>9}"
 
 
 def _or_dash(value: int | None) -> str:

@@ -268,7 +268,7 @@ def policy() -> "RecoveryPolicy":
 
 
 def execution_url(incident_id: str) -> str:
-    """Where the console shows the incident's workflow, in the account and Region of the caller."""
+    """Where the console shows the incident's workflow, in the account and Region of the caller; empty: nowhere."""
     return _execution_url(names.RECOVERY_WORKFLOW, incident_id)
 
 
@@ -280,6 +280,8 @@ def job_execution_url(job_id: str, submission: int) -> str:
 def _execution_url(workflow: str, name: str) -> str:
     from nodeheal.adapters.aws import console
 
+    if not console.has_console():
+        return ""
     sts = client("sts")
     return console.execution_url(
         console.execution_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name, workflow, name)

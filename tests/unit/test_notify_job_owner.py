@@ -17,6 +17,7 @@ from nodeheal.domain.jobs.owner import Owner, parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Turn, incident_id_of
 from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.review.console_links import ConsoleLinks
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang, stop_gang
 from nodeheal.ports import Ports
@@ -614,3 +615,18 @@ def test_what_was_down_and_stays_down_is_told_though_nobody_has_waited_for_its_e
     notify_owner_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
 
     assert it.phases == [Phase.HANDED_OVER]
+
+
+def test_each_email_to_the_owner_links_to_its_recovery() -> None:
+    it = Owned()
+    arn = "arn:aws:states:eu-west-1:111122223333:stateMachine:nodeheal-recover-node"
+    it.ports = replace(it.ports, console_links=ConsoleLinks(workflow_arn=arn))
+
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()
+    it.request()
+
+    assert len(it.letters) == 2
+    for letter in it.letters:
+        link = letter.body.split("Its recovery, step by step:\n")[1]
+        assert link.startswith("https://eu-west-1.console.aws.amazon.com/states/home?region=eu-west-1#/v2/executions/")
+        assert it.id in link

@@ -145,7 +145,8 @@ def test_a_node_on_probation_says_until_when() -> None:
     until = NOW + timedelta(hours=1)
     found = placed(some("mi-a") + some("mi-b", state=NodeState.PROBATION, probation_until=until))
 
-    assert found.why.endswith(f"mi-b is on probation until {until:%Y-%m-%d %H:%M:%S} UTC")
+    proves = "`nodeheal nodes diagnose mi-b --why …` proves it now"
+    assert found.why.endswith(f"mi-b is on probation until {until:%Y-%m-%d %H:%M:%S} UTC ({proves})")
 
 
 def test_a_node_whose_probation_was_broken_off_says_what_it_is_now() -> None:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from nodeheal.adapters.aws.calls import client, client_once
+from nodeheal.adapters.aws.console import has_console
 from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.adapters.aws.enrolment_tags import AwsEnrolmentTags
 from nodeheal.adapters.aws.evidence import S3UploadSigner
@@ -68,5 +69,5 @@ def aws_ports(
         has_confirmed=SnsConfirmations(partial(make, "sns"), to.owners_topic_arn),
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         clock=clock,
-        console_links=ConsoleLinks(recover_node_arn, runbooks),
+        console_links=ConsoleLinks(recover_node_arn if has_console() else "", runbooks),
     )

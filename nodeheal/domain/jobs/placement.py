@@ -78,7 +78,8 @@ def _why_not(node: Node, unfit: Collection[str], now: datetime) -> str:
     if node.state is NodeState.HEALTHY or node.is_past_probation(now):
         return ""
     if node.state is NodeState.PROBATION and node.probation_until is not None:
-        return f"is on probation until {node.probation_until:%Y-%m-%d %H:%M:%S} UTC"
+        until = f"is on probation until {node.probation_until:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{until} (`nodeheal nodes diagnose {node.node_id} --why …` proves it now)"
     return f"is {node.state}"
 
 

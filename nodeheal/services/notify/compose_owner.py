@@ -20,7 +20,7 @@ from nodeheal.services.jobs.ask_for_checkpoint import ASKED
 from nodeheal.services.jobs.job_troubles import NOT_APPROVED, needed
 from nodeheal.services.notify.compose import fit_subject, heading
 from nodeheal.services.notify.compose_needed import log_of, restart
-from nodeheal.services.notify.layout import field, paragraph, quoted, sentence
+from nodeheal.services.notify.layout import field, link, paragraph, quoted, sentence
 
 NODES_NAMED = 8
 
@@ -44,6 +44,7 @@ class About:
     before: Run | None = None  # the run before that one
     first_end_at: datetime | None = None  # of the run before, where a rank had ended by itself before anybody said so
     restarts: str = ""  # which of the restarts that the job allows its program this was, in words
+    execution: str = ""  # the address of the recovery in the console; empty: it is not known
 
     @property
     def is_the_programs(self) -> bool:
@@ -164,6 +165,7 @@ def _letter(about: About, phase: Phase, what: str, body: list[str]) -> Notificat
     ending = [
         *field("Job", f"{job.job_id}, run {about.run.number}, in pool {incident.pool}"),
         *field("Reference", incident.incident_id),
+        *(link("Its recovery, step by step", about.execution) if about.execution else []),
     ]
     return Notification(
         key=f"owner/{job.job_id}/{about.run.number}/{phase}",

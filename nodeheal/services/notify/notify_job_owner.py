@@ -124,7 +124,8 @@ def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolic
     before = _run_before(run, ports)
     first_end = before.ended_at if before else None
     fault, restarts = assess_faults(history, policy).fault, which_restart(job, history.incident, ports)
-    return About(job.owner, job, run, history, seen, fault, before, first_end, restarts)
+    execution = ports.console_links.execution(history.incident.incident_id)
+    return About(job.owner, job, run, history, seen, fault, before, first_end, restarts, execution)
 
 
 def _run_before(run: Run, ports: Ports) -> Run | None:
