@@ -37,7 +37,7 @@ def as_text(
         f"Definition  {job.task_definition}, container {job.container}",
         f"Checkpoints {_checkpoints(job)}",
         *([f"Directory   {job.directory_seen}"] if job.directory_seen else []),
-        f"Restarts    {_restarts(view)}",
+        *_restarts(view),
         f"Owner       {_owner(job, is_confirmed)}",
         f"Workflow    {link or '-'}",
         *_advice(view),
@@ -170,12 +170,16 @@ def _checkpoints(job: Job) -> str:
     return f"{job.checkpoints.directory} ({job.checkpoints.format}); {seen}: {found.path}{step}"
 
 
-def _restarts(view: JobView) -> str:
+def _restarts(view: JobView) -> list[str]:
+    """A line for each limit."""
     used, limits = view.restarts, view.job.restarts
     hours = f"{limits.window_seconds / 3_600:g} h"
-    total = f"{used.total} of {limits.total} since it was submitted, {used.in_window} of {limits.in_window} in {hours}"
     own = f"{used.of_application} of {limits.of_application} in {hours} for failures of its program"
-    return f"{total}; {own} (restarts.of_application)"
+    return [
+        f"Restarts    {used.total} of {limits.total} since it was submitted",
+        f"            {used.in_window} of {limits.in_window} in {hours}",
+        f"            {own} (restarts.of_application)",
+    ]
 
 
 def _owner(job: Job, is_confirmed: bool | None) -> str:

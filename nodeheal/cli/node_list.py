@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from nodeheal.cli.slurm import Reports
 
 
+# Of the others the node's own reason says more: what was tried, and who stands in for it.
+_HELD_BY = (Availability.SUSPECT, Availability.DRAINING, Availability.DRAINED)
+
+
 def row_of(
     node: Node,
     available: Availability,
@@ -82,7 +86,8 @@ def _cells(row: dict[str, Any], now: datetime, *, has_pool: bool, is_wide: bool)
     until = datetime.fromisoformat(row["paused_until"]) if row["paused_until"] else None
     paused = f"paused until {until:%Y-%m-%d %H:%M:%S} UTC ({row['paused_why']})" if until else ""
     since = f"since {datetime.fromisoformat(row['held_since']):%Y-%m-%d %H:%M} UTC" if row["held"] else ""
-    held = f"{row['held']}, {since}" if row["held"] else ""
+    is_said = row["availability"] in _HELD_BY
+    held = f"{row['held']}, {since}" if row["held"] and is_said else ""
     on_slurm = f"Slurm: {row['slurm']['summary']}" if row.get("slurm") else ""
     return [
         row["node"],

@@ -14,6 +14,7 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
     paused = f"until {_at(node.paused_until)} ({node.paused_why})" if node.is_paused(now) else ""
     probation = node.probation_until if node.state is NodeState.PROBATION else None
     left = ", ".join(f"{count} {action}" for action, count in view.attempts_left.items())
+    recoveries = ", ".join(f"{short_id(past.incident_id)} ({_at(past.opened_at)})" for past in node.recoveries)
     return [
         f"Node         {node.node_id}" + (", kept as a spare" if node.is_spare else ""),
         f"Pool         {node.pool} ({node.provider}, cluster {node.cluster})",
@@ -24,13 +25,13 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
         f"Accelerators {node.accelerators or 'nobody has said how many'}",
         f"Job          {node.job_id or '-'}",
         f"Incident     {node.open_incident or '-'}",
-        *[f"Handed over  {one}, not closed: `nodeheal incidents show {short_id(one)}`" for one in view.handed_over],
+        *[f"Handed over  not closed: nodeheal incidents show {short_id(one)}" for one in view.handed_over],
         f"Attempts     left now: {left}",
         f"Budget       {'holds a' if view.has_slot else 'holds no'} slot; {view.slots_held} of {view.slots} are taken",
         f"Drained      {'by nodeheal' if node.drained_by_us else 'not by nodeheal'}",
         f"Pause        {'; '.join(filter(None, [paused, view.pool.why_paused(now)])) or 'no'}",
         f"Diagnostics  {_diagnostics(node)}",
-        f"Recoveries   {', '.join(f'{past.incident_id} ({_at(past.opened_at)})' for past in node.recoveries) or '-'}",
+        f"Recoveries   {recoveries or '-'}",
         *_states(node),
     ]
 

@@ -461,7 +461,8 @@ def test_a_job_is_shown_with_its_ranks_its_runs_its_incidents_and_what_it_has_us
     told = json.loads(run("show", "llama", "--json").output)
 
     own = "1 of 3 in 24 h for failures of its program (restarts.of_application)"
-    assert f"Restarts    1 of 100 since it was submitted, 1 of 10 in 24 h; {own}\n" in said
+    total = "Restarts    1 of 100 since it was submitted\n            1 of 10 in 24 h\n"
+    assert f"{total}            {own}\n" in said
     assert "Owner       ada@example.com gets emails about it" in said
     assert f"Ranks of run 2 (in ECS started by {names.started_by('llama', 2)}):" in said
     assert "ended with exit code 1" in said
