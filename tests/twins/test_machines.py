@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from botocore.stub import Stubber
+from botocore.stub import ANY, Stubber
 from moto import mock_aws
 
 from nodeheal.adapters.aws.ec2 import Ec2Machines
@@ -265,6 +265,35 @@ def test_placement_and_reservation_are_kept_and_interfaces_get_the_subnet(aws: S
         "ec2", "run_instances", {"Instances": [{"InstanceId": "i-2"}]}, asked
     )
     like = replace(LIKE, placement_group="cluster-1", reservation="cr-1", tags={"aws:autoscaling:x": "y"})
+
+    assert Ec2Machines(aws, aws).launch(like, "inc-1-3", alternatives_of(like, (), ())) == "i-2"
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "market"),
+    [
+        ("capacity-block", {"MarketType": "capacity-block"}),
+        ("interruptible-capacity-reservation", {"MarketType": "interruptible-capacity-reservation"}),
+        ("spot", None),
+        ("", None),
+    ],
+)
+def test_what_was_bought_with_a_reservation_is_asked_for_in_its_market(
+    aws: Stubbed, lifecycle: str, market: dict[str, str] | None
+) -> None:
+    asked = {
+        "LaunchTemplate": ANY,
+        "MinCount": 1,
+        "MaxCount": 1,
+        "ClientToken": ANY,
+        "InstanceType": TYPE,
+        "TagSpecifications": ANY,
+        "SubnetId": "subnet-1",
+        "CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": "cr-1"}},
+        **({"InstanceMarketOptions": market} if market else {}),
+    }
+    ready(aws).answers("ec2", "run_instances", {"Instances": [{"InstanceId": "i-2"}]}, asked)
+    like = replace(LIKE, reservation="cr-1", lifecycle=lifecycle)
 
     assert Ec2Machines(aws, aws).launch(like, "inc-1-3", alternatives_of(like, (), ())) == "i-2"
 

@@ -34,6 +34,9 @@ _NO_CAPACITY = frozenset(
     }
 )
 # Auto Scaling is busy with this group and has changed nothing.
+# What RunInstances must be told beside the reservation, by the word that DescribeInstances has for it (EC2 API
+# Reference, InstanceMarketOptionsRequest). A Spot request stands in the launch template, with its options.
+_MARKETS_OF_RESERVATIONS = frozenset({"capacity-block", "interruptible-capacity-reservation"})
 _BUSY = frozenset({"ResourceContention", "ResourceContentionFault", "ScalingActivityInProgress"})
 _STILL_STOPPING = "IncorrectInstanceState"
 _ORDERS = {
@@ -210,6 +213,8 @@ def _request(like: Machine, token: str, place: Alternative, interfaces: list[dic
     if like.reservation:
         kind = "CapacityReservationResourceGroupArn" if like.reservation.startswith("arn:") else "CapacityReservationId"
         request["CapacityReservationSpecification"] = {"CapacityReservationTarget": {kind: like.reservation}}
+        if like.lifecycle in _MARKETS_OF_RESERVATIONS:
+            request["InstanceMarketOptions"] = {"MarketType": like.lifecycle}
     return request
 
 
