@@ -16,7 +16,7 @@ import yaml
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from nodeheal.adapters.aws import calls
+from nodeheal.adapters.aws import calls, job_requests
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.main import app
 from nodeheal.cli.say import wrapped
@@ -33,6 +33,7 @@ from nodeheal.domain.recovery.incident import short_id
 from nodeheal.services.operators.look_at_fleet import look_at_fleet
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.steps import save_node
+from tests.support.job_requests import answers
 from tests.unit.builders import ACT, node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
@@ -48,7 +49,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(connect, "policy", lambda: it.policy)
     monkeypatch.setattr(connect, "policy_copy", lambda table: it.policy)
     monkeypatch.setattr(connect, "put_request", it.reports)
+    monkeypatch.setattr(connect, "client_once", lambda service: None)
+    monkeypatch.setattr(job_requests, "ask_request_job", answers(it.ports, it.policy))
     monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
+    monkeypatch.setattr(connect, "job_execution_url", lambda job, number: f"https://console.example/{job}-{number}")
     return it
 
 
