@@ -10,7 +10,7 @@ from nodeheal.contract.health_event import MOST, Frozen
 from nodeheal.contract.job_spec import NAME, JobSpec
 from nodeheal.contract.vocabulary import JobRefusal
 
-# ECS takes 64 KiB for a task definition, and a job's own item must fit beside it into DynamoDB's 400 KiB.
+# A scheduler takes less for what a task starts from (64 KiB), and a job's item must fit into DynamoDB's 400 KiB.
 ACT_BYTES = 262_144
 ACT_DEPTH = 8  # a job file has five levels
 WHY_CHARACTERS = 500
