@@ -98,11 +98,11 @@ def _depth(given: Any) -> int:
     """Return how deep it is nested, at most one level beyond the limit."""
     level: list[Any] = [given]
     for depth in range(ACT_DEPTH + 1):
-        level = [inner for one in level for inner in _inside(one)]
+        level = [inner for value in level for inner in _inside(value)]
         if not level:
             return depth
     return ACT_DEPTH + 1
 
 
-def _inside(one: Any) -> Iterable[Any]:
-    return one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
