@@ -46,9 +46,6 @@ KNOWN = {
     "logs:DescribeLogGroups: takes log-group, and is granted on *": (
         "asked by prefix: AWS checks every group (log-group:*), which * covers; CloudWatch Logs User Guide, examples"
     ),
-    "ecs:RegisterTaskDefinition: takes task-definition, and is granted on *": (
-        "* covers any family; AWS knew no resource for it until it had ecs:task-cpu and the like"
-    ),
 }
 
 

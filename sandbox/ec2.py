@@ -17,7 +17,7 @@ from sandbox.ec2_state import (
 )
 from sandbox.ec2_tags import Ec2Tags
 from sandbox.events import Emit, Event
-from sandbox.iam import resource_tags
+from sandbox.iam import REGION, resource_tags
 
 OWNER = "000000000000"
 
@@ -132,7 +132,7 @@ class Ec2:
         """RunInstances: one instance, from a launch template. The same client token launches once."""
         template = self._state.template(request.get("LaunchTemplate", {}))
         tags = _asked_tags(request, "instance")
-        self._may_run(caller, template, tags)
+        self._may_run(caller, template, tags, request)
         token = request.get("ClientToken", "")
         with self._lock:
             known = [i for i in self._state.instances.values() if token and i.client_token == token]
@@ -260,7 +260,7 @@ class Ec2:
             caller.must_be_allowed(action, arn("instance", instance.instance_id), resource_tags(instance.tags))
         return found
 
-    def _may_run(self, caller: Caller, template: Template, tags: dict[str, str]) -> None:
+    def _may_run(self, caller: Caller, template: Template, tags: dict[str, str], request: Json) -> None:
         """Authorize every participating resource, with the template of the launch."""
         named = arn("launch-template", template.template_id)
         launched_from = {"ec2:LaunchTemplate": named}
@@ -269,6 +269,11 @@ class Ec2:
         caller.must_be_allowed("ec2:RunInstances", arn("instance", "*"), asked)
         for part in ("network-interface", "security-group", "subnet", "volume"):
             caller.must_be_allowed("ec2:RunInstances", arn(part, "sandbox"), launched_from)
+        parts = {"ImageId": f"arn:aws:ec2:{REGION}::image/ami-sandbox", "KeyName": arn("key-pair", "sandbox")}
+        for field, resource in parts.items():
+            is_templates = {"ec2:IsLaunchTemplateResource": "false" if field in request else "true"}
+            if field == "ImageId" or field in request or field in template.data:
+                caller.must_be_allowed("ec2:RunInstances", resource, launched_from | is_templates)
         if tags:
             caller.must_be_allowed("ec2:CreateTags", arn("instance", "*"), asked | {"ec2:CreateAction": "RunInstances"})
 

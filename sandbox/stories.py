@@ -140,7 +140,8 @@ def _events_are_taken_in_side_by_side(story: Story) -> str:
     known = {"family": Family.heartbeat, "code": "alive", "verdict": Verdict.OK, "observed_at": node.booted_at}
     alive = _fault_of(node, node.boot_id).model_copy(update=known)
     signed = story.sandbox.voices.signed(node.node_id, names.NODE_HEALTH_REPORTED, alive.model_dump_json())
-    body = json.dumps({"source": names.AGENT_SOURCE, "detail": json.loads(signed)})
+    at = node.booted_at.isoformat()
+    body = json.dumps({"source": names.AGENT_SOURCE, "time": at, "detail": json.loads(signed)})
     batch = json.dumps({"Records": [{"messageId": "1", "eventSource": "aws:sqs", "body": body}]}).encode()
     invoke = partial(story.sandbox.client("lambda").invoke, FunctionName="nodeheal-ingest", Payload=batch)
     with ThreadPoolExecutor(2) as both:

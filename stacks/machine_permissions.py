@@ -7,10 +7,10 @@ EC2 = "arn:{partition}:ec2:{region}:{account}"
 INSTANCES = f"{EC2}:instance/*"
 TEMPLATES = f"{EC2}:launch-template/*"
 GROUPS = "arn:{partition}:autoscaling:{region}:{account}:autoScalingGroup:*:autoScalingGroupName/*"
-# The resources of an instance beside its launch template and its image, which may be anybody's.
+# The resources of an instance beside its launch template, its image and its key pair. A launch names the subnet, and
+# with it a template's network interfaces and their security groups: so IAM cannot hold these to the template.
 _PARTS = (
     "capacity-reservation",
-    "key-pair",
     "network-interface",
     "placement-group",
     "security-group",
@@ -18,7 +18,9 @@ _PARTS = (
     "volume",
 )
 _TAGGED_WITH_IT = ("network-interface", "spot-instances-request", "volume")  # what a template may tag at a launch
-_IMAGES = ("arn:{partition}:ec2:{region}::image/*", "arn:{partition}:ec2:{region}::snapshot/*")
+_SNAPSHOTS = "arn:{partition}:ec2:{region}::snapshot/*"  # of an image, which may be anybody's
+_ONLY_THE_TEMPLATES = ("arn:{partition}:ec2:{region}::image/*", f"{EC2}:key-pair/*")
+_FROM_TEMPLATE: Conditions = {"ArnLike": {"ec2:LaunchTemplate": TEMPLATES}}
 
 MANAGED_RESOURCE: Conditions = {"StringEquals": MANAGED}
 MARKED: Conditions = {"StringEquals": {f"aws:RequestTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE}}
@@ -73,8 +75,14 @@ LAUNCH_MACHINE = (
     Permission(
         "use the resources that a template names, and none without a template",
         ("ec2:RunInstances",),
-        (*(f"{EC2}:{part}/*" for part in _PARTS), *_IMAGES),
-        {"ArnLike": {"ec2:LaunchTemplate": TEMPLATES}},
+        (*(f"{EC2}:{part}/*" for part in _PARTS), _SNAPSHOTS),
+        _FROM_TEMPLATE,
+    ),
+    Permission(
+        "use the image and the key pair that a template names, and no others in their place",
+        ("ec2:RunInstances",),
+        _ONLY_THE_TEMPLATES,
+        {**_FROM_TEMPLATE, "Bool": {"ec2:IsLaunchTemplateResource": "true"}},
     ),
     Permission(
         # EC2 supports no condition for it. Alone it launches nothing: the template and the instance have statements,

@@ -23,6 +23,7 @@ from nodeheal.agent.checks.progress import limit_of
 from nodeheal.agent.training_step import step_in
 from nodeheal.cli.job_file import JobFileRefused, parse_job_file
 from nodeheal.contract.health_event import NodeFact
+from nodeheal.contract.job_acts import parse_job_act
 from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
 from nodeheal.parsers.all_reduce import parse_all_reduce
 from nodeheal.parsers.dcgm_diag import parse_diagnostic
@@ -53,6 +54,11 @@ TOKENS = (
     *(b"-" * 500, b"=" * 500, b"|", b"+", b":", b",", b"#", b"%", b"/" * 50, b"../", b"$(x)"),
 )
 
+JOB_ACTS = [
+    b'{"act": "SUBMIT", "spec": {"name": "llama", "pool": "demo", "nodes": 2, "image": "a"}, "is_idempotent": true}',
+    b'{"act": "STOP", "name": "llama", "why": "ada: wrong data"}',
+    b'{"act": "RESTART", "name": "llama"}',
+]
 # As sinfo and squeue print them in the format that is asked for, which ends each field with a mark.
 SLURM_NODES = b"gpu1|x|10.0.0.7|x|drained*|x|root|x|1772332800|x|nodeheal:inc-1|x|\ng2|x|g2|x|idle|x||x||x|none|x|\n"
 SLURM_JOBS = b"12_3|x|FAILED|x|ada|x|1|x|2|x|1|x|gpu|x|4|x|gpu[1-4]|x|7|x|1792|x|100|x|200|x|300|x|None|x|llama|x|\n"
@@ -111,6 +117,7 @@ def targets() -> list[Target]:
         Target("host-heat", text(lambda said: judge_load(read_host(said), read_host(said[::2]))), tools("ib")),
         Target("kernel-log", kernel_log, logs),
         Target("job-file", parse_job_file, jobs, (JobFileRefused,)),
+        Target("job-act", text(lambda said: parse_job_act(json.loads(said))), JOB_ACTS, (ValueError, RecursionError)),
         Target("policy", text(parse_policy), policy, (PolicyRefused,)),
         Target("events", as_events, events, (ValidationError,)),
         Target("progress", lambda data: (limit_of(data), step_in(data)), [b'{"limit_seconds": 60, "step": 2037}']),

@@ -10,7 +10,7 @@ from nodeheal.contract.health_event import MOST, Frozen
 from nodeheal.contract.job_spec import NAME, JobSpec
 from nodeheal.contract.vocabulary import JobRefusal
 
-# A task definition has at most 64 KiB, and a job's own item must fit beside it into DynamoDB's 400 KiB.
+# A scheduler takes less for what a task starts from (64 KiB), and a job's item must fit into DynamoDB's 400 KiB.
 ACT_BYTES = 262_144
 ACT_DEPTH = 8  # a job file has five levels
 WHY_CHARACTERS = 500
@@ -98,11 +98,11 @@ def _depth(given: Any) -> int:
     """Return how deep it is nested, at most one level beyond the limit."""
     level: list[Any] = [given]
     for depth in range(ACT_DEPTH + 1):
-        level = [inner for one in level for inner in _inside(one)]
+        level = [inner for value in level for inner in _inside(value)]
         if not level:
             return depth
     return ACT_DEPTH + 1
 
 
-def _inside(one: Any) -> Iterable[Any]:
-    return one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -19,6 +19,7 @@ from nodeheal.operations.record import plan_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.jobs.runs import await_end, current_run, is_elsewhere, is_newer_than_fault, left_of
+from nodeheal.services.jobs.start_gang import stop_tasks
 from nodeheal.services.steps import add_timeline_entry, where_to_look
 
 
@@ -52,9 +53,7 @@ def stop_ranks(operation: Operation, world: World, aside: str = "") -> Operation
     add_timeline_entry(
         request, ports, "gang-stopping", f"stopping {job.job_id}, with its grace: {where_they_are(alive)}"
     )
-    for task in alive:
-        if task.task_id:
-            ports.scheduler_for(job).stop_rank(job.cluster, task.task_id, f"nodeheal: recovery {request.incident_id}")
+    stop_tasks(job, run, alive, f"nodeheal: recovery {request.incident_id}", ports)
     return start_waiting(operation, ports)
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobStep, Next, VerbName
-from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation
 from nodeheal.operations.gang import GangFacts, note, owner_of, ranks_left, read_gang, record_of
 from nodeheal.operations.handler import Handler, World
@@ -12,7 +11,7 @@ from nodeheal.operations.record import plan_job_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, job_step_result, request_id_of
 from nodeheal.services.jobs.runs import await_end, may_write
-from nodeheal.services.jobs.start_gang import find_unnoted
+from nodeheal.services.jobs.start_gang import find_unnoted, stop_tasks
 
 STOP_REASON = 255  # characters that ECS keeps of one
 
@@ -33,14 +32,9 @@ def _start(operation: Operation, world: World) -> Operation:
     operation = note(operation, ports, is_asked=True, run=run.number if run else 0, outstanding=outstanding)
     if run is not None and alive:
         await_end(run, request_id_of(request), ports)
-        for task in alive:
-            _stop(job, run, task, request, ports)
+        why = request.reason or f"run {run.number} is over"
+        stop_tasks(job, run, alive, f"nodeheal: {why}"[:STOP_REASON], ports)
     return start_waiting(operation, ports)
-
-
-def _stop(job: Job, run: Run, task: GangTask, request: JobRequest, ports: Ports) -> None:
-    why = request.reason or f"run {run.number} is over"
-    ports.scheduler_for(job).stop_rank(job.cluster, task.task_id, f"nodeheal: {why}"[:STOP_REASON])
 
 
 def _observe(operation: Operation, facts: GangFacts) -> JobResult | None:

@@ -126,6 +126,9 @@ class RankRunner(Protocol):
     def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
         """The ids of the run's tasks that were started and live, by their placement."""
 
+    def confirm_ranks(self, job: Job, run: Run, ranks: Sequence[GangTask]) -> Sequence[GangTask]:
+        """Those of these ranks whose task is not known to belong to another run, in few calls."""
+
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
 

@@ -141,6 +141,10 @@ class SimScheduler(MemoryScheduler):
         self._throttles.take("ecs_reads", "ListTasks")
         return super().find_ranks(job, run)
 
+    def confirm_ranks(self, job: Job, run: Run, ranks: Sequence[GangTask]) -> Sequence[GangTask]:
+        self._throttles.take("ecs_reads", "DescribeTasks")
+        return super().confirm_ranks(job, run, ranks)
+
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         self._throttles.take("ecs_writes", "StopTask")
         super().stop_rank(cluster, task_id, reason)

@@ -303,6 +303,9 @@ class SimSlurm(SimScheduler):
     def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
         return {}
 
+    def confirm_ranks(self, job: Job, run: Run, ranks: Sequence[GangTask]) -> Sequence[GangTask]:
+        return []
+
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         self.on_foreign("stop_rank", task_id)
 

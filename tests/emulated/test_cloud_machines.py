@@ -310,13 +310,17 @@ def test_launching_needs_a_tagged_template_and_marks_what_it_launches(lab: Lab) 
     ]
     # The third statement is for the parts; as in the deployed policy it names them, and no instance and no template.
     grants[2]["Resource"] = [f"*:{part}/*" for part in ("network-interface", "security-group", "subnet", "volume")]
+    image = allow("ec2:RunInstances", "*", {"Bool": {"ec2:IsLaunchTemplateResource": "true"}})
+    image["Resource"] = ["*::image/*", "*:key-pair/*"]
+    grants.insert(2, image)
     healer = lab.as_role("run-healer", grants, "ec2")
-    untagging = lab.as_role("run-untagging", grants[:3], "ec2")
+    untagging = lab.as_role("run-untagging", grants[:4], "ec2")
     nobody = lab.as_role("run-nobody", [], "ec2")
 
-    def launch(client: Any, template_id: str, tags: dict[str, str]) -> str:
+    def launch(client: Any, template_id: str, tags: dict[str, str], **others: str) -> str:
         listed = [{"Key": key, "Value": value} for key, value in tags.items()]
         more: Json = {"TagSpecifications": [{"ResourceType": "instance", "Tags": listed}]} if listed else {}
+        more |= others
         where = {"LaunchTemplateId": template_id}
         return refused(lambda: client.run_instances(LaunchTemplate=where, MinCount=1, MaxCount=1, **more))
 
@@ -324,6 +328,8 @@ def test_launching_needs_a_tagged_template_and_marks_what_it_launches(lab: Lab) 
     assert launch(healer, untagged, MANAGED) == "UnauthorizedOperation"
     assert launch(healer, template, {}) == "UnauthorizedOperation"
     assert launch(untagging, template, MANAGED) == "UnauthorizedOperation"
+    assert launch(healer, template, MANAGED, ImageId="ami-0123456789abcdef0") == "UnauthorizedOperation"
+    assert launch(healer, template, MANAGED, KeyName="mine") == "UnauthorizedOperation"
     assert launch(healer, template, MANAGED) == ""
 
 

@@ -178,6 +178,16 @@ def test_a_verb_that_matters_belongs_to_few(action: str, stems: set[str]) -> Non
     assert {stem for stem, permission in EVERY_PERMISSION if action in permission.actions} == stems
 
 
+def test_documents_and_machines_multiply_in_one_role_only() -> None:
+    """IAM authorizes the document and the machine of a command apart: a role with two uses could mix them."""
+    targets: dict[str, set[str]] = {}
+    for stem, permission in COMMANDS:
+        if permission.resources == MANAGED_NODES:
+            targets.setdefault(stem, set()).add(str(permission.conditions))
+
+    assert {stem for stem, found in targets.items() if len(found) > 1} == {"isolate_node"}
+
+
 def test_machines_are_launched_from_tagged_templates_and_marked() -> None:
     launching = {r: p.conditions for _, p in EVERY_PERMISSION if "ec2:RunInstances" in p.actions for r in p.resources}
 
@@ -187,6 +197,9 @@ def test_machines_are_launched_from_tagged_templates_and_marked() -> None:
     assert by_kind.pop("instance") == {"StringEquals": {f"aws:RequestTag/{tag}": value}}
     assert by_kind.pop("group") == {}  # of capacity reservations: EC2 knows no condition for it
     assert {key for conditions in by_kind.values() for key in conditions["ArnLike"]} == {"ec2:LaunchTemplate"}
+    held = {kind for kind, conditions in by_kind.items() if conditions.get("Bool")}
+    assert held == {"image", "key-pair"}
+    assert {str(by_kind[kind]["Bool"]) for kind in held} == {"{'ec2:IsLaunchTemplateResource': 'true'}"}
 
 
 ROLES_PASSED_BY_AT_MOST = 4

@@ -20,6 +20,7 @@ from nodeheal.domain.jobs.job_log import LogLine, LogLocation
 from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
 from tests.unit.builders import NOW
 
+ROLE = "arn:aws:iam::111122223333:role/trainer"
 SPEC = JobSpec(
     name="llama",
     pool="demo",
@@ -64,7 +65,7 @@ class Side:
 @pytest.fixture(params=["memory", "aws"])
 def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
     if request.param == "memory":
-        yield Side(definitions := MemoryTaskDefinitions(), MemoryJobLogs(definitions))
+        yield Side(definitions := MemoryTaskDefinitions(task_roles=(ROLE,)), MemoryJobLogs(definitions))
         return
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
@@ -75,7 +76,7 @@ def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         role = execution_role_arn("arn:aws:sts::111122223333:assumed-role/ops/ada", "us-east-1")
         ecs = boto3.client("ecs", region_name="us-east-1")
         ecs.meta.events.register("provide-client-params.ecs.RegisterTaskDefinition", as_moto_takes_it)
-        registry = EcsTaskDefinitions(ecs, role)
+        registry = EcsTaskDefinitions(ecs, role, (ROLE, role))
         yield Side(registry, EcsJobLogs(registry, lambda _: logs), logs)
 
 
@@ -95,6 +96,29 @@ def test_what_is_registered_is_found_with_its_revision(side: Side) -> None:
         assert container is not None
         assert container.accelerators == 8
         assert container.log is not None
+
+
+EXECUTION_ROLE = f"arn:aws:iam::111122223333:role/{names.JOB_EXECUTION_ROLE.format(region='us-east-1')}"
+
+
+@pytest.mark.parametrize("role", ["arn:aws:iam::111122223333:role/admin", EXECUTION_ROLE])
+def test_a_program_gets_a_role_of_the_settings_and_never_the_execution_role(side: Side, role: str) -> None:
+    with pytest.raises(ValueError, match=r"task_role: .* is not named in the setting task_role_arns"):
+        side.definitions.register(SPEC.model_copy(update={"task_role": role}))
+    with pytest.raises(NotFound):
+        side.definitions.find("nodeheal-llama:1")
+
+    assert side.definitions.register(SPEC.model_copy(update={"task_role": ROLE})).name
+
+
+def test_a_definition_that_gives_the_program_the_execution_role_is_refused() -> None:
+    with mock_aws():
+        ecs = boto3.client("ecs", region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
+        container: Any = {"name": "trainer", "image": "x", "memory": 64}
+        ecs.register_task_definition(family="mine", taskRoleArn=EXECUTION_ROLE, containerDefinitions=[container])
+
+        with pytest.raises(ValueError, match="gives the program the execution role"):
+            EcsTaskDefinitions(ecs, EXECUTION_ROLE).find("mine")
 
 
 def test_what_nobody_has_registered_is_not_found(side: Side) -> None:

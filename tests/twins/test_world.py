@@ -213,6 +213,25 @@ def test_a_rank_that_ecs_will_not_place_is_refused_in_its_own_words(aws: Aws) ->
 
 
 @on_ecs
+@pytest.mark.parametrize(
+    ("described", "is_ours"),
+    [
+        ([{"taskArn": TASK, "startedBy": names.started_by(LLAMA.job_id, RUN.number)}], True),
+        ([{"taskArn": TASK, "startedBy": names.started_by(LLAMA.job_id, RUN.number + 1)}], False),
+        ([{"taskArn": TASK, "startedBy": names.started_by("other", RUN.number)}], False),
+        ([{"taskArn": TASK, "startedBy": "ecs-svc/1"}], False),
+        ([{"taskArn": TASK}], False),
+        ([], True),  # not to be seen yet, or any more: to ask it to end harms nobody
+    ],
+)
+def test_a_task_that_ecs_knows_as_another_runs_is_not_the_ranks(aws: Aws, described: list[Any], is_ours: bool) -> None:
+    rank = replace(RANK, task_id=TASK)
+    aws.answers("describe_tasks", {"tasks": described}, {"cluster": LLAMA.cluster, "tasks": [TASK]})
+
+    assert EcsScheduler(aws, aws).confirm_ranks(LLAMA, RUN, [rank]) == ([rank] if is_ours else [])
+
+
+@on_ecs
 def test_a_task_that_ecs_has_forgotten_is_stopped_and_any_other_error_is_a_surprise(aws: Aws) -> None:
     aws.refuses("stop_task", "InvalidParameterException").refuses("stop_task", "ClusterNotFoundException")
     aws.refuses("stop_task", "ThrottlingException")

@@ -324,6 +324,20 @@ def test_the_first_answer_counts_and_the_second_is_refused_and_on_record() -> No
     ]
 
 
+def test_a_thousand_further_answers_under_any_name_add_one_entry_a_day() -> None:
+    it = Asked()
+    it.answer(Answer.refuse)
+
+    for number in range(1_000):
+        taken, why = it.answer(Answer.approve, f"bob {number}", f"reason {number}")
+        assert (taken, "it was answered before" in why) == (False, True)
+
+    assert it.told() == [
+        "refused by ada",
+        "an answer of bob 0 (approve) was refused: it was answered before: refused by ada",
+    ]
+
+
 def test_an_answer_whose_write_was_not_answered_and_repeated_is_not_taken_for_a_second_one() -> None:
     it = Asked()
 

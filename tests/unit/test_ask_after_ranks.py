@@ -96,7 +96,7 @@ def test_a_rank_that_was_started_long_ago_and_is_not_known_to_run_is_asked_after
     clock: FrozenClock,
 ) -> None:
     job = stored_job(ports, "llama")
-    ports.jobs.save(replace(job, state=JobState.RUNNING, current_run=0))
+    ports.jobs.save(replace(job, state=JobState.CANCELLED, current_run=0))
     started_job(replace(job, job_id="mistral", version=0), [stored(ports, A), stored(ports, B)], ports)
     task = ports.jobs.get_run("mistral", 1).tasks[0]  # type: ignore[union-attr]
     scheduler_in(ports).seen[task.task_id] = RankStatus(task.task_id, "RUNNING", is_connected=True)

@@ -17,7 +17,6 @@ from moto import mock_aws
 from typer.testing import CliRunner
 
 from nodeheal.adapters.aws import calls, job_requests
-from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.incidents import STATES
 from nodeheal.cli.main import app
@@ -53,10 +52,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(connect, "policy", lambda: it.policy)
     monkeypatch.setattr(connect, "policy_copy", lambda table: it.policy)
     monkeypatch.setattr(connect, "put_request", it.reports)
-    monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
-    definitions = MemoryTaskDefinitions({})
-    monkeypatch.setattr(job_requests, "ask_request_job", answers(it.ports, it.policy, definitions))
     monkeypatch.setattr(connect, "client_once", lambda service: None)
+    monkeypatch.setattr(job_requests, "ask_request_job", answers(it.ports, it.policy))
+    monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
+    monkeypatch.setattr(connect, "job_execution_url", lambda job, number: f"https://console.example/{job}-{number}")
     return it
 
 

@@ -518,14 +518,6 @@ def test_a_submitted_job_is_restarted_by_its_command_and_the_owner_is_said_to_kn
     assert "has been told" not in stopped(replace(SUBMITTED, owner=None))
 
 
-def test_only_its_owner_starts_a_job_that_was_not_submitted_here() -> None:
-    theirs = replace(SUBMITTED, submission=0)
-
-    assert "Tell Ada <ada@example.com> when it has enough healthy nodes" in stopped(theirs)
-    assert "the way it was first started" in stopped(replace(theirs, owner=None))
-    assert "jobs restart" not in stopped(theirs) + stopped(replace(theirs, owner=None))
-
-
 def test_a_job_whose_program_fails_is_its_owners_and_without_one_the_log_is_named() -> None:
     ranks = tuple(GangTask(f"mi-{rank}", rank, "b", f"mi-{rank}", f"t{rank}", "STOPPED", rank) for rank in (0, 1))
     own: dict[str, Any] = {"is_the_programs": True, "run": Run("llama", 3, NOW, "", ranks)}
@@ -538,9 +530,6 @@ def test_a_job_whose_program_fails_is_its_owners_and_without_one_the_log_is_name
     assert stopped(replace(SUBMITTED, owner=None), **own).endswith(
         f"\n  nodeheal jobs logs llama --rank 1 --run 3\n  nodeheal jobs restart llama{GIVEN_UP}"
     )
-    nobodys = stopped(replace(SUBMITTED, owner=None, submission=0), **own)
-    assert "the way it was first started." in nobodys
-    assert "jobs logs" not in nobodys
 
 
 # What is only observed ------------------------------------------------------------------------------------------------

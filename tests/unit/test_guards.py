@@ -148,7 +148,7 @@ def test_a_node_that_failed_again_after_its_diagnosis_is_not_returned() -> None:
 def test_a_full_window_refuses_the_attempt_and_restarts_count_for_the_job() -> None:
     it = Incident(31)
     request = it.request()
-    [(_, limit)] = [(held.scope, held.limit) for held in request.decision.reserve]
+    limit = request.decision.reserve[0].limit
 
     refused = [why_no_attempt(request.model_copy(update={"turn": n}), it.ports) for n in range(limit.limit + 1)]
 

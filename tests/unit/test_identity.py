@@ -92,7 +92,7 @@ def test_an_answer_or_a_boot_that_another_node_signed_changes_nothing(world: Wor
 def test_a_fault_of_another_node_is_not_believed(world: World) -> None:
     it = world.serves(Incident())
     detail = signed_by(B, xid(79, node_id=C, observed_at=it.clock()).model_dump(mode="json"))
-    body = json.dumps({"source": names.AGENT_SOURCE, "detail": detail})
+    body = json.dumps({"source": names.AGENT_SOURCE, "time": NOW.isoformat(), "detail": detail})
 
     lambdas.ingest.handler(batch(body), None)
 
@@ -117,7 +117,7 @@ def test_an_operator_may_send_requests_and_no_faults(world: World) -> None:
     lambdas.ingest.handler(batch(on_bus(xid(79, node_id=C, observed_at=it.clock()), names.OPERATOR_SOURCE)), None)
 
     assert it.node(C).open_incident is None
-    assert kept(world) == ["an operator may send requests only, and no '79'"]
+    assert kept(world) == ["an operator may send requests only, and no '79' of 'kernel_log'"]
 
 
 # S6: nothing counts before it is enrolled ----------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_an_event_decides_neither_pool_nor_cluster_nor_provider(ports: Ports, cl
 
 
 def unsigned(event: HealthEvent) -> str:
-    return json.dumps({"source": names.AGENT_SOURCE, "detail": event.model_dump(mode="json")})
+    return json.dumps({"source": names.AGENT_SOURCE, "time": NOW.isoformat(), "detail": event.model_dump(mode="json")})
 
 
 def test_an_agent_that_never_signed_is_heard_and_nothing_is_done(world: World) -> None:

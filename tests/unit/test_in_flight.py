@@ -56,6 +56,7 @@ GIVEN_UP = {
     "#past": "history has a prefix of its own; what 0.1 kept so is still left out",
     "nodeheal-job-execution": "IAM has one name for all Regions of an account: the role's name carries the Region",
     "nodeheal-restart-workload": INLINED,
+    "Job Stop Requested": "people ask the function request_job, and no event wakes the workflow",
     "nodeheal-look-once": "what it did, deciding the next step does",
     "nodeheal-reserve-attempt": "each destructive step reserves its own attempt",
     "nodeheal/approval-key": "CloudFormation makes the name of the secret, so that a new deployment is not refused it",

@@ -726,3 +726,16 @@ def test_another_jobs_node_is_not_diagnosed_for_this_job(ports: Ports, others: N
     check_nodes(request(nodes=(C,), is_failure=is_failure), ports, ACT)
 
     assert not commands_in(ports).sent
+
+
+def test_a_task_of_another_run_is_not_stopped_for_this_job(ports: Ports) -> None:
+    launched(ports)
+    scheduler, theirs = scheduler_in(ports), GangTask(C, 0, "boot-1", C)
+    other = Job("other", "demo", "training", "trainer:1", "trainer", 1)
+    foreign = scheduler.start_rank(other, Run("other", 3, NOW, "so", (theirs,)), theirs, {})
+    forged = replace(run_of(ports).tasks[1], task_id=foreign)
+    ports.jobs.save_run(run_of(ports).with_task(forged))
+
+    stop_job(request(JobStep.ATTRIBUTE), ports)
+
+    assert set(scheduler.stopped) == {run_of(ports).tasks[0].task_id}

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -42,6 +42,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery import new_machine
+from nodeheal.services.steps import save_node
 from tests.unit.builders import (
     ACT,
     DIAGNOSTICS,
@@ -100,7 +101,8 @@ def batch(*bodies: str, receives: int = 1) -> dict[str, Any]:
 
 
 def on_bus(event: HealthEvent, source: str = names.AGENT_SOURCE) -> str:
-    envelope, detail = {"source": source, "detail-type": names.NODE_HEALTH_REPORTED}, event.model_dump(mode="json")
+    envelope = {"source": source, "detail-type": names.NODE_HEALTH_REPORTED, "time": NOW.isoformat()}
+    detail = event.model_dump(mode="json")
     if source == names.AGENT_SOURCE:
         detail = signed_by(event.node_id, detail)
     return json.dumps({**envelope, "detail": detail})
@@ -766,3 +768,38 @@ def test_a_sweep_makes_up_for_a_lost_start(world: World) -> None:
     lambdas.sweep.handler({}, None)
 
     assert it.node(C).open_incident in started
+
+
+@pytest.mark.parametrize(
+    "dated",
+    [NOW.replace(year=2099), NOW + timedelta(hours=14), NOW - timedelta(hours=14), NOW.replace(year=2001)],
+    ids=str,
+)
+def test_a_request_that_is_dated_by_a_wrong_clock_is_of_the_time_of_the_bus_and_says_so(
+    world: World, dated: datetime
+) -> None:
+    it = world.serves(Incident())
+    asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports).model_copy(update={"observed_at": dated})
+    before = it.node(C)
+
+    lambdas.ingest.handler(batch(on_bus(asked, names.OPERATOR_SOURCE)), None)
+
+    root = it.ports.incidents.incident(str(it.node(C).open_incident)).root
+    assert root.observed_at == NOW
+    assert root.evidence == f"ada: it smells (the request was dated {dated:%Y-%m-%d %H:%M:%S} UTC)"
+    assert (it.node(C).last_seen, it.node(C).signs) == (before.last_seen, before.signs)
+
+
+def test_a_request_by_hand_is_no_word_of_the_node(world: World) -> None:
+    it = world.serves(Incident())
+    save_node(it.ports, it.node(C), signs=None)
+    asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports)
+
+    lambdas.ingest.handler(batch(on_bus(asked, names.OPERATOR_SOURCE)), None)
+    lambdas.ingest.handler(
+        batch(on_bus(asked.model_copy(update={"source": "kernel_log"}), names.OPERATOR_SOURCE)), None
+    )
+
+    assert it.node(C).signs is None
+    told = [why for _, why in it.ports.notifier.quarantined]  # type: ignore[attr-defined]
+    assert told == ["an operator may send requests only, and no 'operator_request' of 'kernel_log'"]

@@ -473,6 +473,7 @@ def test_a_job_that_came_to_the_node_while_its_incident_waited_is_not_taken_down
     it = Incident()
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=143)
+    save_node(it.ports, it.node(A), job_id=None)
     started_job(Job("other", "demo", "training", "trainer:1", "trainer", 1), [it.node(A)], it.ports)
     if ended:
         run = stored_run(it.ports, "other", 1)

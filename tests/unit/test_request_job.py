@@ -10,9 +10,13 @@ from lambdas import composition
 from lambdas import request_job as function
 from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
 from nodeheal.contract.job_acts import ACT_BYTES, JOB_ANSWER, JobAnswer, JobRecorded, JobRefused, parse_job_act
+from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import JobRefusal, JobState
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
-from tests.unit.builders import ACT, FrozenClock, memory_ports, node, stored_job
+from nodeheal.operations.steps import await_nodes
+from nodeheal.services.operators.ask_to_stop import ask_to_stop
+from nodeheal.services.steps import save_node
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_job, stored_node
 
 SPEC = {"name": "llama", "pool": "demo", "nodes": 2, "image": "llama:3"}
 ROLE = "arn:aws:iam::111122223333:role/trainer"
@@ -160,6 +164,28 @@ def test_a_stop_is_recorded_in_one_line_with_its_reason(world: World) -> None:
     assert isinstance(answer, JobRecorded)
     assert stored_job(world.ports, "llama").stop_wanted == "ada: wrong data"
     assert isinstance(world.asks(act="STOP", name="x", why="ada: no"), JobRefused)
+
+
+def test_a_stop_wakes_the_workflow_each_time(world: World) -> None:
+    world.submits()
+    save_node(world.ports, stored_node(world.ports, "mi-a"), claimed_by="another")
+    last = {"step": "CHOOSE", "job_id": "llama", "outcome": "REFUSED", "then": "AWAIT_NODES", "reason": "so"}
+    known = {
+        "job_id": "llama",
+        "submission": 1,
+        "round": 0,
+        "last": {**last, "finished_at": NOW},
+        "task_token": "token",
+    }
+    await_nodes(JobRequest.model_validate(known), world.ports, ACT)
+    ask_to_stop("llama", "ada: enough", world.ports)  # by a call that died before it woke the workflow
+    resumed: dict[str, Any] = world.ports.workflows.resumed  # type: ignore[attr-defined]
+    assert resumed == {}
+
+    answer = world.asks(act="STOP", name="llama", why="ada: enough")
+
+    assert isinstance(answer, JobRecorded)
+    assert set(resumed) == {"token"}
 
 
 def test_a_failure_that_is_a_fault_of_ours_is_no_refusal(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

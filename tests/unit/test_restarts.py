@@ -38,8 +38,11 @@ def test_a_jobs_own_limits_count_by_submission() -> None:
     assert (total.scope, total.limit.limit, total.limit.window_seconds) == ("job#llama/2/total", 7, 90 * 86_400)
 
 
-def test_a_job_that_came_without_a_file_has_the_policys_limit_alone() -> None:
-    assert own_limits(replace(JOB, submission=0)) == ()
+@pytest.mark.parametrize("submission", [0, 1, 2])
+def test_every_record_of_a_job_has_the_limits_of_its_own_and_one_of_lone_hangs(submission: int) -> None:
+    limits = own_limits(replace(JOB, submission=submission), hang_seen_by=["mi-a"])
+
+    assert [one.scope.rpartition(f"/{submission}/")[2] for one in limits] == ["window", "total", "hangs/mi-a"]
 
 
 def test_whose_limit_it_is_is_told() -> None:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from nodeheal.ports import Ports
 
 A, B, C = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
-LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
+LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2, submission=1)
 
 
 class Incident:

@@ -1,11 +1,13 @@
 """What becomes of what others say: an incident, a line of history, or nothing at all."""
 
+import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from nodeheal.adapters.aws.translate.foreign import milliseconds
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, VerbName, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
@@ -15,7 +17,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import health_event, take_signal
 from tests.unit.builders import ACT, NOW, memory_ports, stored_job, stored_node, under_way, waiting, xid
-from tests.unit.foreign import MACHINE, drafts, machine, recorded
+from tests.unit.foreign import EVERY, MACHINE, drafts, machine, recorded
 
 REGISTRATION = "ecs/instance#0123456789abcdef0123456789abcdef"
 
@@ -282,3 +284,32 @@ def test_an_idle_node_that_came_up_again_is_told_apart_from_one_that_left() -> N
 
 def wait_for_boot(ports: Ports) -> None:
     under_way(ports, VerbName.REBOOT, node_id=MACHINE, boot_id=known(ports).boot_id)
+
+
+def redated(value: Any, to: datetime) -> Any:
+    """The same with every time in it set to this one."""
+    if isinstance(value, dict):
+        return {key: redated(inner, to) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [redated(inner, to) for inner in value]
+    return to.isoformat() if re.match(r"\d{4}-\d\d-\d\dT", str(value)) else value
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("ahead", [timedelta(minutes=6), timedelta(hours=14), timedelta(days=365 * 70)], ids=str)
+def test_what_a_source_dates_ahead_of_the_bus_is_of_the_time_of_the_bus(name: str, ahead: timedelta) -> None:
+    event = recorded(name)
+    at = datetime.fromisoformat(event["time"])
+
+    for draft in drafts({**event, "detail": redated(event["detail"], at + ahead)}):
+        assert draft.observed_at == at
+        assert draft.version is None or draft.version <= milliseconds(at)
+
+
+@pytest.mark.parametrize("name", ["ecs_health_runtime", "alarm_system"])
+def test_a_date_that_does_not_count_is_told(name: str) -> None:
+    event = recorded(name)
+
+    [draft, *_] = drafts({**event, "detail": redated(event["detail"], datetime(2099, 1, 2, 3, 4, 5, tzinfo=UTC))})
+
+    assert draft.evidence.endswith("Its source dates it 2099-01-02 03:04:05 UTC, ahead of the bus's time.")

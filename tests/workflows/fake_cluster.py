@@ -115,7 +115,7 @@ class FakeCluster:
     def _begin(self, names: Sequence[str]) -> None:
         for name in names:
             self.ports.nodes.save(node(name))
-        job = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
+        job = Job("llama", "demo", "training", "trainer:1", "trainer", 2, submission=1)
         started_job(job, [self.node(BROKEN), self.node(PEER)], self.ports)
         self._gang_becomes("RUNNING")
 

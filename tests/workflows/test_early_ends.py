@@ -9,10 +9,7 @@ import pytest
 from nodeheal.contract.vocabulary import EndCause, Ending, Outcome
 from nodeheal.domain.jobs.early_end import NEVER_STARTED, early_end
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.intake import wakeup
-from tests.unit.builders import NOW, stored_job, stored_run, xid
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
+from tests.unit.builders import NOW, xid
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 
 A, B, C, D = NODES
@@ -189,26 +186,6 @@ def test_a_rank_that_is_done_before_the_others_have_started_is_no_failure(restar
     assert seen.end == "Completed"
     assert "Attribute failure" not in seen.path or restarts
     assert it.run.number == (2 if restarts else 1)
-
-
-def test_a_job_that_nobody_looks_after_is_a_humans() -> None:
-    it = FakeCluster()
-    it._gang_becomes = lambda status, exit_code=143: ends_early(it)  # type: ignore[method-assign]
-
-    it.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
-
-    head = it.ports.incidents.history(it.incident_id).incident
-    assert head.ending is Ending.HANDED_TO_A_HUMAN
-    assert f"on {BROKEN} ended with exit code 1 while the gang was starting" in head.summary
-
-
-def ends_early(it: FakeCluster) -> None:
-    """Every rank ends, of whichever run there is."""
-    record = stored_job(it.ports, "llama")
-    run = stored_run(it.ports, "llama", record.current_run)
-    for task in run.tasks:
-        change = TaskChange("llama", run.number, task.task_id, task.placement, "STOPPED", 1, EXITED)
-        wakeup.on_task_change(change, it.ports)
 
 
 def test_where_the_event_woke_nobody_the_look_at_the_deadline_says_the_same() -> None:

@@ -79,7 +79,7 @@ def test_the_ways_are_tested_when_every_node_has_passed() -> None:
 
     seen = it.submit()
 
-    assert seen.path[1:8] == TESTED
+    assert seen.path[2:9] == TESTED
     assert seen.end == "Completed"
     assert ways(it) == [(A, "SERVE", None, 900), (B, "CONNECT", "10.0.0.1", 900)]
     assert it.is_clean

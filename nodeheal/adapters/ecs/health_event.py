@@ -9,7 +9,7 @@ import re
 
 from pydantic import AwareDatetime, Field
 
-from nodeheal.adapters.aws.translate.foreign import Foreign, ForeignEvent, milliseconds
+from nodeheal.adapters.aws.translate.foreign import Foreign, ForeignEvent, dated, milliseconds
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.ports.signals import Draft
@@ -49,12 +49,13 @@ def from_ecs_health(event: EcsHealthEvent) -> list[Draft]:
     if machine is None:
         return []
     known = [check for check in event.detail.checks if check.type in _CHECKS and check.status in (_IMPAIRED, _OK)]
-    return [_draft(machine, check) for check in known]
+    return [_draft(event, machine, check) for check in known]
 
 
-def _draft(machine: str, check: _Check) -> Draft:
+def _draft(event: EcsHealthEvent, machine: str, check: _Check) -> Draft:
     family, code = _code_of(check)
-    version = milliseconds(check.changed_at)
+    at, skew = dated(event, check.changed_at)
+    version = milliseconds(at)
     is_disconnected = check.type == "AGENT_CONNECTIVITY"
     return Draft(
         instance_id=machine,
@@ -64,8 +65,8 @@ def _draft(machine: str, check: _Check) -> Draft:
         subcode="impaired" if is_disconnected else None,
         verdict=Verdict.OK if check.status == _OK else None,
         key=f"{machine}|{check.type}|{check.status}|{version}",
-        observed_at=check.changed_at,
-        evidence=f"{check.type} {check.status}: {check.reason or 'no reason given'}",
+        observed_at=at,
+        evidence=f"{check.type} {check.status}: {check.reason or 'no reason given'}.{skew}",
         is_advisory=check.type in _ADVISORY,
         topic=f"ecs/{check.type}",
         version=version,

@@ -168,6 +168,15 @@ class EcsScheduler:
             found |= {task["containerInstanceArn"]: task["taskArn"] for task in described}
         return found
 
+    def confirm_ranks(self, job: Job, run: Run, ranks: Sequence[GangTask]) -> Sequence[GangTask]:
+        mark, others = names.started_by(job.job_id, run.number), set[str]()
+        for first in range(0, len(ranks), _DESCRIBED_AT_ONCE):
+            asked = [task.task_id for task in ranks[first : first + _DESCRIBED_AT_ONCE]]
+            with throttles_named("DescribeTasks"):
+                described = self._client().describe_tasks(cluster=job.cluster, tasks=asked)["tasks"]
+            others |= {task["taskArn"] for task in described if task.get("startedBy") != mark}
+        return [task for task in ranks if task.task_id not in others]
+
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         from botocore.exceptions import ClientError
 

@@ -111,6 +111,10 @@ class MemoryScheduler:
         known = {task.placement: f"task-{job.job_id}-{run.number}-{task.rank}" for task in run.tasks}
         return {where: name for where, name in known.items() if name in self.tasks and name not in self.stopped}
 
+    def confirm_ranks(self, job: Job, run: Run, ranks: Sequence[GangTask]) -> Sequence[GangTask]:
+        mine = f"task-{job.job_id}-{run.number}-"
+        return [task for task in ranks if task.task_id.startswith(mine) or task.task_id not in self.tasks]
+
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         self.stopped.setdefault(task_id, reason)
 

@@ -90,6 +90,9 @@ class SlurmScheduler:
     def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
         return {}
 
+    def confirm_ranks(self, job: Job, run: Run, ranks: Sequence[GangTask]) -> Sequence[GangTask]:
+        return []
+
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         """Do nothing: nodeheal starts no ranks on Slurm."""
 

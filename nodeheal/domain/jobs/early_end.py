@@ -16,11 +16,11 @@ def ended_early(run: Run) -> list[GangTask]:
 
 
 def early_end(job: Job | None, run: Run, task: GangTask) -> tuple[Outcome, str]:
-    """What a recovery's launch comes to, and why. It has failed where nobody looks after the job (one that was not
-    submitted), and where the scheduler has not even started all ranks.
+    """What a recovery's launch comes to, and why. It has failed where nobody looks after the job any more, and where
+    the scheduler has not even started all ranks.
     """
     told = words_of(task)
-    if job is None or job.submission == 0 or job.is_over or was_refused(run):
+    if job is None or job.is_over or was_refused(run):
         return Outcome.FAILED, told
     return Outcome.DONE, f"{run.job_id} was started as run {run.number}; {told}: that failure is handled next"
 

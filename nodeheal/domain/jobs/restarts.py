@@ -19,13 +19,11 @@ HANGS_OF_ONE_NODE = 3
 
 
 def own_limits(job: Job, hang_seen_by: Collection[str] = ()) -> tuple[Reservation, ...]:
-    """Returns what a restart must reserve by the job's own limits. A job that was not submitted by a file has none.
+    """Returns what a restart must reserve by the job's own limits.
 
     `hang_seen_by`: the nodes that report a hang, where the restart is for one. A single node has a limit of its own.
     Each submission starts counting again, because a person has looked.
     """
-    if not job.submission:
-        return ()
     limits = job.restarts
     allowed = {
         IN_WINDOW: AttemptLimit(

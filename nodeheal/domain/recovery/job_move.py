@@ -71,7 +71,7 @@ def needs_no_restart(history: History, job: Job, run: Run | None, policy: Recove
         return True
     if run is not None and run.has_succeeded:  # COMPLETED is written a moment later
         return True
-    return bool(job.submission) and has_let_run_end(history, run, policy)
+    return has_let_run_end(history, run, policy)
 
 
 def has_let_run_end(history: History, run: Run | None, policy: RecoveryPolicy) -> bool:

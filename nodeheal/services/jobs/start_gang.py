@@ -123,10 +123,16 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
         except PlacementRefused:
             # First of all: a call that is repeated must not go on with a run whose ranks are being stopped.
             _write_off(run.job_id, run.number, ports)
-            told = f"nodeheal: rank {task.rank} of the gang was refused"
-            for task_id in started:
-                ports.scheduler_for(job).stop_rank(job.cluster, task_id, told)
+            begun = [replace(each, task_id=task_id) for each, task_id in zip(run.tasks, started, strict=False)]
+            stop_tasks(job, run, begun, f"nodeheal: rank {task.rank} of the gang was refused", ports)
             raise
+
+
+def stop_tasks(job: Job, run: Run, ranks: Sequence[GangTask], reason: str, ports: Ports) -> None:
+    """Asks the tasks of these ranks to end. A task that the scheduler knows as another run's is left alone."""
+    scheduler, begun = ports.scheduler_for(job), [task for task in ranks if task.task_id]
+    for task in scheduler.confirm_ranks(job, run, begun) if begun else ():
+        scheduler.stop_rank(job.cluster, task.task_id, reason)
 
 
 def _resume_hint(job: Job, run: Run) -> dict[str, str]:

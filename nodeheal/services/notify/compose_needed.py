@@ -138,12 +138,9 @@ def restart(job_id: str) -> str:
 
 
 def log_of(job: Job | None, run: Run | None) -> list[str]:
-    """The command that shows what the rank wrote that failed first by itself. Empty: none has, or its log is not known.
-
-    nodeheal knows the logs of jobs that were submitted through it.
-    """
+    """The command that shows what the rank wrote that failed first by itself. Empty: none has."""
     broke = first_failure(run) if run is not None else None
-    if job is None or run is None or broke is None or not job.submission:
+    if job is None or run is None or broke is None:
         return []
     return [command("nodeheal", "jobs", "logs", job.job_id, "--rank", str(broke.task.rank), "--run", str(run.number))]
 
@@ -180,30 +177,27 @@ def _about_the_node(node: Node, incident: Incident, decided: Decision) -> Part:
 
 
 def _about_the_job(incident: Incident, decided: Decision, situation: Situation) -> Part:
-    """Who starts it again, and how. Only its owner has what starts a job that was not submitted here."""
+    """Who starts it again, and how. Where the job has no record, nodeheal does not know how it was started."""
     job_id, job = str(incident.job_id), situation.job
     owner = str(job.owner) if job is not None and job.owner is not None else ""
     healthy = command("nodeheal", "nodes", "list", incident.pool)
     if situation.is_the_programs:
-        if decided.escalation in NOT_APPROVED and job is not None and job.submission:
+        if decided.escalation in NOT_APPROVED and job is not None:
             knows = f" {owner}, if subscribed, has been told." if owner else ""
             told = f"{job_id} is stopped: its restart was not approved. If it may run again as it was, start it.{knows}"
             return told, [*log_of(job, situation.run), restart(job_id), *give_up(job_id)]
         if owner:
             told = f"{job_id} is stopped. {owner} looks at the program, and starts it again. {TELL_OWNER}"
             return told, [command("nodeheal", "jobs", "show", job_id)]
-        again = [restart(job_id)] if job is not None and job.submission else []
+        again = [restart(job_id)] if job is not None else []
         look = f"{job_id} is stopped. Look at its program, then start it again"
         left = give_up(job_id) if again else []
         what = ":" if again else ", the way it was first started."
         return f"{look}{what}", [*log_of(job, situation.run), *again, *left]
-    if job is not None and job.submission:
+    if job is not None:
         knows = f" {owner}, if subscribed, has been told that you do." if owner else ""
         told = f"{job_id} is stopped. Start it again when it has enough healthy nodes.{knows}"
         return told, [healthy, restart(job_id), *give_up(job_id)]
-    if owner:
-        told = f"{job_id} is stopped. Tell {owner} when it has enough healthy nodes: only its owner can start it again."
-        return told, [healthy]
     return f"{job_id} is stopped. Start it again, the way it was first started, when it has enough healthy nodes:", [
         healthy
     ]

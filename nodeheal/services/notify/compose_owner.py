@@ -144,18 +144,13 @@ def compose_handed_over(about: About, decided: Decision) -> Notification:
 
 def _needed_when_down(about: About, decided: Decision) -> list[str]:
     """Who starts it again, as the operators are told: compose_needed."""
-    job, is_ours = about.job, bool(about.job.submission)
+    job = about.job
     if about.is_the_programs:
-        if is_ours:
-            shown = log_of(job, about.run) or log_of(job, about.before)
-            trouble = Trouble.NOT_APPROVED if decided.escalation in NOT_APPROVED else Trouble.PROGRAM_FAILS
-            return [*field("Needed", needed(trouble)[0]), *shown, restart(job.job_id)]
-        own = "look for the cause in your program first; then start it again, the way you first started it"
-        return field("Needed", f"{own}. The operators have been told as well.")
-    told = "nothing now. The operators have been told"
-    if is_ours:
-        return field("Needed", f"{told}: they start it again when it has enough healthy nodes.")
-    return field("Needed", f"{told}, and tell you when it has enough healthy nodes. Then start it as you first did.")
+        shown = log_of(job, about.run) or log_of(job, about.before)
+        trouble = Trouble.NOT_APPROVED if decided.escalation in NOT_APPROVED else Trouble.PROGRAM_FAILS
+        return [*field("Needed", needed(trouble)[0]), *shown, restart(job.job_id)]
+    told = "nothing now. The operators have been told: they start it again when it has enough healthy nodes."
+    return field("Needed", told)
 
 
 def _letter(about: About, phase: Phase, what: str, body: list[str]) -> Notification:

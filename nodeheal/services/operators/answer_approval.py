@@ -34,7 +34,7 @@ class Answered:
 
 
 def answer_approval(question: Question, answer: Answer, who: str, why: str, ports: Ports) -> Answered:
-    """Record the first answer and resume the workflow with it. Every later one is refused, and recorded as refused.
+    """Record the first answer and resume the workflow with it. Every later one is refused, and one a day is recorded.
 
     Raises NotFound for an incident that does not exist.
     """
@@ -117,9 +117,12 @@ def _too_late(question: Question, answer: Answer, who: str, ports: Ports) -> Ans
 
 
 def _refuse(question: Question, answer: Answer, who: str, why: str, ports: Ports) -> Answered:
-    """The refusal is part of the incident's story too."""
+    """The refusal is part of the incident's story too: the first of a day and an answer, however often it is sent.
+
+    Who sends it may type any name, so the name makes no entry of its own.
+    """
     now = ports.clock()
     text = f"an answer of {who} ({answer.value}) was refused: {why}"
-    entry_id = f"{answer_id(question)}-refused-{now:%Y%m%dT%H%M%S%f}"
+    entry_id = f"{answer_id(question)}-refused-{answer.value}-{now:%Y%m%d}"
     ports.incidents.append(question.incident_id, TimelineEntry(now, "answer", entry_id, text))
     return Answered(False, why)

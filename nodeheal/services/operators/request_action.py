@@ -3,7 +3,7 @@
 from uuid import uuid4
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
-from nodeheal.contract.names import DIAGNOSTICS_LEVEL, OPERATOR_REQUEST
+from nodeheal.contract.names import DIAGNOSTICS_LEVEL, OPERATOR_REQUEST, OPERATOR_SOURCE
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Provider, Verdict
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
@@ -86,7 +86,7 @@ def request_action(
         node,
         event_id,
         ports.clock(),
-        source="operator",
+        source=OPERATOR_SOURCE,
         family=Family.host,
         code=OPERATOR_REQUEST,
         subcode=kind or action.value,

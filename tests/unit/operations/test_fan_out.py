@@ -28,7 +28,7 @@ class Gang:
         self.ports = memory_ports()
         self.names = [f"mi-{number:08d}" for number in range(size)]
         for name in self.names:
-            self.ports.nodes.save(node(name))
+            self.ports.nodes.save(node(name, claimed_by="llama"))
         self.ports.jobs.save(
             Job("llama", "demo", "training", "trainer:1", "trainer", size, state=JobState.SUBMITTED, submission=1)
         )

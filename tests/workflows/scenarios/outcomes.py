@@ -75,7 +75,7 @@ def _checked(answers: dict[str, Outcome]) -> Moment:
     it = Moment()
     it.plain.jobs.save(JOB)
     for name in (BROKEN, PEER):
-        it.is_written(name, passed_at=None)
+        it.is_written(name, passed_at=None, claimed_by="llama")
     for name, outcome in answers.items():
         it.plain.job_notes.note_answer("llama", CheckAnswer("llama-1-0", name, "boot-1", outcome, "so it went", NOW))
     return it

@@ -5,7 +5,7 @@ EC2 sends no event for a failed status check; an operator's alarm does. Delivery
 
 from pydantic import AwareDatetime, Field
 
-from nodeheal.adapters.aws.translate.foreign import Foreign, ForeignEvent, milliseconds
+from nodeheal.adapters.aws.translate.foreign import Foreign, ForeignEvent, dated, milliseconds
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.ports.signals import Draft
 
@@ -68,7 +68,7 @@ def from_cloudwatch_alarm(event: AlarmEvent) -> list[Draft]:
 
 def _draft(event: AlarmEvent, metric: _Metric) -> Draft:
     state, alarm = event.detail.state, event.detail.alarm
-    at = state.timestamp or event.time
+    at, skew = dated(event, state.timestamp)
     return Draft(
         instance_id=metric.dimensions["InstanceId"],
         source="aws.cloudwatch",
@@ -77,7 +77,7 @@ def _draft(event: AlarmEvent, metric: _Metric) -> Draft:
         verdict=_VERDICTS[state.value],
         key=event.event_id,
         observed_at=at,
-        evidence=f"alarm {alarm}, {metric.name}: {state.value}. {state.reason}",
+        evidence=f"alarm {alarm}, {metric.name}: {state.value}. {state.reason}{skew}",
         topic=f"alarm/{alarm}",
         version=milliseconds(at),
     )

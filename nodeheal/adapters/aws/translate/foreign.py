@@ -1,6 +1,6 @@
 """Defines the common part of EventBridge's events, and how a time becomes a version."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -16,6 +16,20 @@ class ForeignEvent(Foreign):
 
     event_id: str = Field(alias="id", min_length=1)
     time: AwareDatetime
+
+
+# A source's clock may be off by so much, and an event takes a moment to the bus.
+AHEAD = timedelta(minutes=5)
+
+
+def dated(event: ForeignEvent, at: datetime | None) -> tuple[datetime, str]:
+    """Return (when the source says that it happened, nothing more to tell). Without such a time it is the bus's own.
+
+    A time that lies ahead of the bus's own is wrong: then it is the bus's as well, and the second is a sentence.
+    """
+    if at is None or at <= event.time + AHEAD:
+        return at or event.time, ""
+    return event.time, f" Its source dates it {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, ahead of the bus's time."
 
 
 def milliseconds(at: datetime) -> int:
