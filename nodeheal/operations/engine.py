@@ -8,14 +8,16 @@ import logging
 from dataclasses import replace
 
 from nodeheal.contract.health_event import NodeAnswer
-from nodeheal.contract.results import CallAgain, StepResult
+from nodeheal.contract.results import CallAgain, Refused, StepResult
 from nodeheal.contract.steps import DecidedResult, DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Outcome, VerbName
+from nodeheal.contract.vocabulary import Outcome, Refusal, VerbName
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Act, Handler, Result, World, step_result
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
+from nodeheal.services.recovery.reserve_attempt import refund_attempt
+from nodeheal.services.recovery.taken_over import why_taken_over
 
 logger = logging.getLogger(__name__)
 _RANDOM_PART = 33  # characters of a request id: a dot and 32 hexadecimal digits
@@ -185,6 +187,16 @@ def machine_gone(node_id: str, ports: Ports) -> None:
 
 def _start(operation: Operation, world: World) -> None:
     handler = handler_of(operation.verb)
+    if handler.needs_isolation and operation.state is OperationState.PLANNED:
+        node = world.ports.nodes.get(operation.node_id)
+        is_ours = node is not None and node.open_incident == operation.incident_id
+        why = why_taken_over(node, world.ports) if node is not None and is_ours else ""
+        if why:
+            refund_attempt(operation.step, world.ports)  # a call before may have reserved it, and sent nothing
+            taken = Refused(code=Refusal.TAKEN_OVER)
+            result = step_result(operation, world.ports.clock(), Outcome.REFUSED, why, facts=taken)
+            finish(_as_stored(operation, world.ports), result, world.ports)
+            return
     started = handler.start(operation, world)
     if isinstance(started, Operation):
         _follow(started, handler, world)  # a fact that came before the record was stored has ended nothing
