@@ -287,6 +287,16 @@ DOCTOR_COMMANDS: Commands = {
         Permission(
             "see what `cdk bootstrap` has created", ("ssm:GetParameter",), (f"{SSM}:parameter/cdk-bootstrap/*",)
         ),
+        Permission(
+            "see how the agent's rollouts went; by document, no single association is named",
+            ("ssm:DescribeAssociationExecutions", "ssm:ListAssociations"),
+            ("*",),
+        ),
+        Permission(
+            "see with which key the CDK's staging bucket is encrypted",
+            ("s3:GetEncryptionConfiguration",),
+            ("arn:{partition}:s3:::cdk-*-assets-{account}-{region}",),
+        ),
         Permission("see which tier of SSM the account has", ("ssm:GetServiceSetting",), (f"{SSM}:servicesetting/*",)),
         Permission(
             "see how many functions may run at once; the call takes no resource", ("lambda:GetAccountSettings",), ("*",)
