@@ -31,6 +31,7 @@ from stacks.permission import (
     READ_POLICY,
     RESUME,
     SEE_COMMAND,
+    SEE_HOLDER,
     SEE_INSTANCE_TAGS,
     SEE_MANAGED_NODES,
     SEE_NODE,
@@ -141,6 +142,7 @@ FUNCTIONS = (
             START_MACHINE,
             SEE_COMMAND,
             *ASK_LIVENESS_PROBES,
+            SEE_HOLDER,
             *_SEE_UNMANAGED_TASKS,
             START_RECOVERY,
             READ_POLICY,
@@ -157,6 +159,7 @@ FUNCTIONS = (
         (
             CHANGE,
             *ASK_LIVENESS_PROBES,
+            SEE_HOLDER,
             SEE_NODE,
             SEE_TASKS,
             LIST_TASKS,
@@ -194,6 +197,7 @@ FUNCTIONS = (
         (
             *SEE_MACHINES,
             *DRAIN_NODE,
+            SEE_HOLDER,
             *_SEE_UNMANAGED_TASKS,
             *send_command("ask a gang for a checkpoint, and its broken node for evidence", *_AT_ISOLATION),
             STOP_TASK,
@@ -202,7 +206,7 @@ FUNCTIONS = (
             *_DECIDE,
             RESUME,
         ),
-        timeout_seconds=55,  # a controller is queried three times, and SSM takes seconds for each
+        timeout_seconds=55,  # a controller is queried twice, and SSM takes seconds for each
         handler="deciding_operation",
         keep_warm=True,
     ),
@@ -212,6 +216,7 @@ FUNCTIONS = (
             *send_command("reset a GPU, reboot a node, and ask for its job's newest checkpoint", *_AT_REBOOT),
             *SEE_MACHINES,
             FIND_NODE,
+            SEE_HOLDER,
             SEE_MANAGED_NODES,
             *ASK_CONTROLLER,
             REBOOT_MACHINE,
@@ -246,6 +251,7 @@ FUNCTIONS = (
             TERMINATE_MACHINE,
             GIVE_UP_IN_GROUP,
             FIND_NODE,
+            SEE_HOLDER,
             SEE_MANAGED_NODES,
             *ASK_CONTROLLER,
             READ_POLICY,
@@ -258,6 +264,7 @@ FUNCTIONS = (
         "return_to_service",
         (
             *UNDRAIN_NODE,
+            SEE_HOLDER,
             *SEE_MACHINES,
             TERMINATE_MACHINE,
             GIVE_UP_IN_GROUP,
@@ -293,7 +300,9 @@ FUNCTIONS = (
         state=(KEEP, LIST),
         keep_warm=True,
     ),
-    FunctionSpec("end_incident", (CHANGE, FIND_NODE, *START_TASK, SEE_TASKS, ANNOUNCE, READ_POLICY, RESUME)),
+    FunctionSpec(
+        "end_incident", (CHANGE, FIND_NODE, SEE_HOLDER, *START_TASK, SEE_TASKS, ANNOUNCE, READ_POLICY, RESUME)
+    ),
     FunctionSpec("choose_nodes", (CHANGE, READ_POLICY, RESUME), state=(KEEP, LIST)),
     FunctionSpec("await_nodes", (READ_POLICY, RESUME), state=(KEEP, LIST)),
     FunctionSpec(

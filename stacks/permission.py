@@ -100,11 +100,8 @@ RESUME = Permission(
 )
 START_RECOVERY = Permission("start the recovery of a new incident", ("states:StartExecution",), ("{recover_node}",))
 START_JOB = Permission("start the workflow of a job whose start was lost", ("states:StartExecution",), ("{run_job}",))
-FIND_NODE = Permission(
-    "find a node in the cluster, and whether a person keeps it drained",
-    ("ecs:ListAttributes", "ecs:ListContainerInstances"),
-    (CLUSTER,),
-)
+FIND_NODE = Permission("find a node in the cluster", ("ecs:ListContainerInstances",), (CLUSTER,))
+SEE_HOLDER = Permission("see whether a person keeps a node drained", ("ecs:ListAttributes",), (CLUSTER,))
 SEE_NODE = Permission(
     "see whether a node drains or is connected",
     ("ecs:DescribeContainerInstances",),

@@ -95,8 +95,6 @@ AGENT_CANARY_TAG = "nodeheal:agent-canary"
 # The node's rack, as an operator has set it. For people and for AWS queries; nodeheal reads its own record.
 RACK_TAG = "nodeheal:rack"
 # At the scheduler, on an isolated node: the incident that isolated it. For people; no decision uses it.
-# A custom attribute of a container instance, by which a person keeps it drained: ECS records no reason for a drain.
-HELD_ATTRIBUTE = "nodeheal.held-by"
 ISOLATED_TAG = "nodeheal:isolated-by"
 # On the machine of a Slurm controller, with the cluster's name: it runs drain, requeue and resume.
 SLURM_CONTROLLER_TAG = "nodeheal:slurm-controller"

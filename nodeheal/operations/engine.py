@@ -16,8 +16,6 @@ from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Act, Handler, Result, World, step_result
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
-from nodeheal.services.recovery.reserve_attempt import refund_attempt
-from nodeheal.services.recovery.taken_over import why_taken_over
 
 logger = logging.getLogger(__name__)
 _RANDOM_PART = 33  # characters of a request id: a dot and 32 hexadecimal digits
@@ -187,21 +185,30 @@ def machine_gone(node_id: str, ports: Ports) -> None:
 
 def _start(operation: Operation, world: World) -> None:
     handler = handler_of(operation.verb)
-    if handler.needs_isolation and operation.state is OperationState.PLANNED:
-        node = world.ports.nodes.get(operation.node_id)
-        is_ours = node is not None and node.open_incident == operation.incident_id
-        why = why_taken_over(node, world.ports) if node is not None and is_ours else ""
-        if why:
-            refund_attempt(operation.step, world.ports)  # a call before may have reserved it, and sent nothing
-            taken = Refused(code=Refusal.TAKEN_OVER)
-            result = step_result(operation, world.ports.clock(), Outcome.REFUSED, why, facts=taken)
-            finish(_as_stored(operation, world.ports), result, world.ports)
-            return
-    started = handler.start(operation, world)
+    taken = _taken_over(operation, world.ports) if handler.needs_isolation else None
+    started = taken or handler.start(operation, world)
     if isinstance(started, Operation):
         _follow(started, handler, world)  # a fact that came before the record was stored has ended nothing
     else:
         finish(_as_stored(operation, world.ports), started, world.ports)
+
+
+def _taken_over(operation: Operation, ports: Ports) -> StepResult | None:
+    """Returns the refusal of an operation that was not begun, where a person has taken its node over. None: nobody
+    has.
+    """
+    # Imported here: commands of operators load the engine, and none of them begins such an operation.
+    from nodeheal.services.recovery.reserve_attempt import refund_attempt
+    from nodeheal.services.recovery.taken_over import why_taken_over
+
+    node = ports.nodes.get(operation.node_id)
+    if operation.state is not OperationState.PLANNED or node is None or node.open_incident != operation.incident_id:
+        return None
+    why = why_taken_over(node, ports)
+    if not why:
+        return None
+    refund_attempt(operation.step, ports)  # a call before may have reserved it, and sent nothing
+    return step_result(operation, ports.clock(), Outcome.REFUSED, why, facts=Refused(code=Refusal.TAKEN_OVER))
 
 
 def _follow(operation: Operation, handler: Handler, world: World) -> bool:
