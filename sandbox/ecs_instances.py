@@ -23,6 +23,8 @@ class InstanceOperations:
             self.delete_cluster,
             self.describe_clusters,
             self.list_container_instances,
+            self.list_attributes,
+            self.put_attributes,
             self.describe_container_instances,
             self.update_container_instances_state,
         ]
@@ -68,6 +70,26 @@ class InstanceOperations:
             if instance.cluster == name and wanted in (None, instance.status) and matches(instance)
         ]
         return {"containerInstanceArns": found}
+
+    def list_attributes(self, caller: Caller, request: Json) -> Json:
+        """ListAttributes, of container instances, by name."""
+        cluster = self._state.cluster(request.get("cluster"))
+        caller.must_be_allowed("ecs:ListAttributes", arn("cluster", cluster))
+        name, here = request["attributeName"], [one for one in self._state.instances.values() if one.cluster == cluster]
+        found = [(one.arn, one.attributes[name]) for one in here if name in one.attributes]
+        return {"attributes": [{"name": name, "value": value, "targetId": where} for where, value in found]}
+
+    def put_attributes(self, caller: Caller, request: Json) -> Json:
+        """PutAttributes, on container instances."""
+        cluster = self._state.cluster(request.get("cluster"))
+        for one in request["attributes"]:
+            instance = self._state.instance(cluster, one["targetId"])
+            name = arn("container-instance", f"{cluster}/{last_part(one['targetId'])}")
+            caller.must_be_allowed("ecs:PutAttributes", name, in_cluster(cluster, instance.tags if instance else {}))
+            if instance is None:
+                raise AwsError("TargetNotFoundException", "Could not find the specified target.")
+            instance.attributes[one["name"]] = one.get("value", "")
+        return {"attributes": request["attributes"]}
 
     def describe_container_instances(self, caller: Caller, request: Json) -> Json:
         """DescribeContainerInstances."""

@@ -97,6 +97,7 @@ class ContainerInstance:
     node_id: str
     gpus: int
     tags: dict[str, str]
+    attributes: dict[str, str] = field(default_factory=dict)
     status: str = "ACTIVE"
     agent_connected: bool = True
     version: int = 1

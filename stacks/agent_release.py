@@ -27,9 +27,19 @@ DOWNLOAD = Permission(
     ("s3:GetObject",),
     ("{wheelhouse}",),
 )
-# A bad release stops after these nodes; the others keep their present agent.
-NODES_AT_ONCE = 10
-FAILED_NODES = 3
+DECRYPT = Permission(
+    "download the wheelhouse from a bucket that is encrypted with a key of the operator's; only through S3",
+    ("kms:Decrypt",),
+    ("{staging_key}",),
+    {"StringEquals": {"kms:ViaService": "{s3_service}"}},
+)
+NO_KEY = "none"  # an output may not be empty
+# Of the pool's nodes. A bad release stops there, and the others keep their present agent until the next day.
+NODES_AT_ONCE = "10%"
+FAILED_NODES = "10%"
+# A run stops at FAILED_NODES, and passes over nodes that come while it is at work. The next one makes up for both.
+EVERY = "rate(1 day)"
+CANARY_SECONDS = 1_800  # for which CloudFormation waits for the canaries, before it goes on to the pool
 
 
 class AgentRelease(Construct):
@@ -40,8 +50,9 @@ class AgentRelease(Construct):
         super().__init__(scope, "AgentRelease")
         built = wheelhouse.build(settings)
         asset = s3_assets.Asset(self, "Wheelhouse", path=str(built.archive))
-        self._download = self._download_policy(asset)
+        self._download = self._download_policy(asset, settings)
         node_role.add_managed_policy(self._download)
+        self._bucket, self._key = asset.s3_bucket_name, settings.staging_key
         places = {
             "BUCKET": asset.s3_bucket_name,
             "KEY": asset.s3_object_key,
@@ -60,43 +71,65 @@ class AgentRelease(Construct):
             update_method="NewVersion",
             target_type="/",
         )
-        for pool, config in settings.agent_pools.items():
-            self._install_on(pool, (REPOSITORY / config).read_bytes()).node.add_dependency(ingest)
+        for pool, path in settings.agent_pools.items():
+            config = (REPOSITORY / path).read_bytes()
+            on_pool = self._install_on(pool, config, names.AGENT_POOL_TAG, ingest)
+            if pool in settings.agent_canaries:
+                canaries = self._install_on(pool, config, names.AGENT_CANARY_TAG, ingest, CANARY_SECONDS)
+                on_pool.node.add_dependency(canaries)
 
     def outputs(self) -> dict[str, str]:
         """Return the stack's outputs for people, by name."""
-        return {"AgentDownloadPolicyArn": self._download.managed_policy_arn}
+        return {
+            "AgentDownloadPolicyArn": self._download.managed_policy_arn,
+            "AgentBucketName": self._bucket,
+            "AgentBucketKeyArn": self._key or NO_KEY,
+        }
 
-    def _download_policy(self, asset: s3_assets.Asset) -> iam.ManagedPolicy:
+    def _download_policy(self, asset: s3_assets.Asset, settings: Settings) -> iam.ManagedPolicy:
         """Create a managed policy, so that roles of hybrid nodes outside the stack can have it, too."""
         place = f"arn:{cdk.Aws.PARTITION}:s3:::{asset.s3_bucket_name}/{asset.s3_object_key}"
+        s3_service = f"s3.{cdk.Aws.REGION}.{cdk.Aws.URL_SUFFIX}"
         return iam.ManagedPolicy(
             self,
             "Download",
             description="What a node needs to install the agent of nodeheal",
-            statements=[DOWNLOAD.statement({"wheelhouse": place})],
+            statements=[
+                DOWNLOAD.statement({"wheelhouse": place}),
+                *(
+                    [DECRYPT.statement({"staging_key": settings.staging_key, "s3_service": s3_service})]
+                    if settings.staging_key
+                    else []
+                ),
+            ],
         )
 
-    def _install_on(self, pool: str, config: bytes) -> ssm.CfnAssociation:
-        """Create an association for the nodes of a pool. It runs when the version changes, and on nodes that get the
-        tag.
+    def _install_on(
+        self, pool: str, config: bytes, tag: str, ingest: IDependable, wait_seconds: int | None = None
+    ) -> ssm.CfnAssociation:
+        """Create an association for the nodes with this tag. It runs when the version changes, on nodes that get the
+        tag, and once a day. `wait_seconds`: for so long CloudFormation waits until it has succeeded.
         """
+        kind = "canary-" if tag == names.AGENT_CANARY_TAG else ""
         association = ssm.CfnAssociation(
             self,
-            f"Install-{pool}",
-            association_name=f"{names.INSTALL_DOCUMENT}-{pool}",
+            f"Install-{kind}{pool}",
+            association_name=f"{names.INSTALL_DOCUMENT}-{kind}{pool}",
             name=names.INSTALL_DOCUMENT,
             parameters={
                 "Action": ["install"],
                 "Version": [__version__],
                 "Config": [base64.b64encode(config).decode("ascii")],
             },
-            targets=[ssm.CfnAssociation.TargetProperty(key=f"tag:{names.AGENT_POOL_TAG}", values=[pool])],
-            max_concurrency=str(NODES_AT_ONCE),
-            max_errors=str(FAILED_NODES),
+            targets=[ssm.CfnAssociation.TargetProperty(key=f"tag:{tag}", values=[pool])],
+            schedule_expression=EVERY,
+            max_concurrency=NODES_AT_ONCE,
+            max_errors=FAILED_NODES,
             compliance_severity="HIGH",
+            wait_for_success_timeout_seconds=wait_seconds,
         )
-        association.add_dependency(self._document)
+        # A node that runs it must be able to read the document and the wheelhouse, and ingest to read its events.
+        association.node.add_dependency(self._document, self._download, ingest)
         return association
 
 

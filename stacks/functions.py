@@ -33,6 +33,7 @@ from stacks.permission import (
     RESUME,
     SEE_COMMAND,
     SEE_DEFINITION,
+    SEE_HOLDER,
     SEE_INSTANCE_TAGS,
     SEE_MANAGED_NODES,
     SEE_NODE,
@@ -142,6 +143,7 @@ FUNCTIONS = (
             START_MACHINE,
             SEE_COMMAND,
             *ASK_LIVENESS_PROBES,
+            SEE_HOLDER,
             *_SEE_UNMANAGED_TASKS,
             START_RECOVERY,
             READ_POLICY,
@@ -157,6 +159,7 @@ FUNCTIONS = (
         (
             CHANGE,
             *ASK_LIVENESS_PROBES,
+            SEE_HOLDER,
             SEE_NODE,
             SEE_TASKS,
             LIST_TASKS,
@@ -193,6 +196,7 @@ FUNCTIONS = (
         (
             *SEE_MACHINES,
             *DRAIN_NODE,
+            SEE_HOLDER,
             *_SEE_UNMANAGED_TASKS,
             *send_command("ask a gang for a checkpoint, and its broken node for evidence", *_AT_ISOLATION),
             STOP_TASK,
@@ -201,7 +205,7 @@ FUNCTIONS = (
             *_DECIDE,
             RESUME,
         ),
-        timeout_seconds=55,  # a controller is queried three times, and SSM takes seconds for each
+        timeout_seconds=55,  # a controller is queried twice, and SSM takes seconds for each
         handler="deciding_operation",
         keep_warm=True,
     ),
@@ -210,12 +214,17 @@ FUNCTIONS = (
         (
             *send_command("reset a GPU, reboot a node, and ask for its job's newest checkpoint", *_AT_REBOOT),
             *SEE_MACHINES,
+            FIND_NODE,
+            SEE_HOLDER,
+            SEE_MANAGED_NODES,
+            *ASK_CONTROLLER,
             REBOOT_MACHINE,
             STOP_MACHINE,
             START_MACHINE,
             RESUME,
         ),
         state=(KEEP, LIST),
+        timeout_seconds=55,  # a controller is queried once
         keep_warm=True,
         handler="operation",
     ),
@@ -240,6 +249,8 @@ FUNCTIONS = (
             *LAUNCH_MACHINE,
             TERMINATE_MACHINE,
             GIVE_UP_IN_GROUP,
+            FIND_NODE,
+            SEE_HOLDER,
             SEE_MANAGED_NODES,
             *ASK_CONTROLLER,
             READ_POLICY,
@@ -252,6 +263,7 @@ FUNCTIONS = (
         "return_to_service",
         (
             *UNDRAIN_NODE,
+            SEE_HOLDER,
             *SEE_MACHINES,
             TERMINATE_MACHINE,
             GIVE_UP_IN_GROUP,
@@ -287,7 +299,9 @@ FUNCTIONS = (
         state=(KEEP, LIST),
         keep_warm=True,
     ),
-    FunctionSpec("end_incident", (CHANGE, FIND_NODE, *START_TASK, SEE_TASKS, ANNOUNCE, READ_POLICY, RESUME)),
+    FunctionSpec(
+        "end_incident", (CHANGE, FIND_NODE, SEE_HOLDER, *START_TASK, SEE_TASKS, ANNOUNCE, READ_POLICY, RESUME)
+    ),
     FunctionSpec("choose_nodes", (CHANGE, READ_POLICY, RESUME), state=(KEEP, LIST)),
     FunctionSpec("await_nodes", (READ_POLICY, RESUME), state=(KEEP, LIST)),
     FunctionSpec(

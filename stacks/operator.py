@@ -19,6 +19,7 @@ from stacks.permission import (
     READ_HEARTBEATS,
     RESUME,
     SEE_DEFINITION,
+    SEE_HOLDER,
     SEE_INSTANCE_TAGS,
     SEE_MANAGED_NODES,
     SEE_NODE,
@@ -175,7 +176,7 @@ NODE_COMMANDS: Commands = {
     "breaker reset": _DECIDE,
     "incidents list": (READ,),
     "incidents show": (READ,),
-    "incidents close": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, *_ASK_CONTROLLER),
+    "incidents close": (*_DECIDE, FIND_NODE, SEE_HOLDER, *UNDRAIN_NODE, *_ASK_CONTROLLER),
     "incidents export": (READ,),
     "incidents rma": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
@@ -183,7 +184,7 @@ NODE_COMMANDS: Commands = {
     "nodes unenrolled": (READ,),
     "nodes show": (READ, READ_HEARTBEATS, *_POLICY, *_ASK_CONTROLLER),
     "nodes enroll": (READ, WRITE, *_ENROL),
-    "nodes release": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, *_ASK_CONTROLLER),
+    "nodes release": (*_DECIDE, FIND_NODE, SEE_HOLDER, *UNDRAIN_NODE, *_ASK_CONTROLLER),
     "nodes retire": (*_DECIDE, *_ENROL),
     "nodes isolate": (READ, ASK),
     "nodes drain": (READ, ASK),
@@ -244,6 +245,16 @@ DOCTOR_COMMANDS: Commands = {
         ),
         Permission(
             "see what `cdk bootstrap` has created", ("ssm:GetParameter",), (f"{SSM}:parameter/cdk-bootstrap/*",)
+        ),
+        Permission(
+            "see how the agent's rollouts went; by document, no single association is named",
+            ("ssm:DescribeAssociationExecutions", "ssm:ListAssociations"),
+            ("*",),
+        ),
+        Permission(
+            "see with which key the CDK's staging bucket is encrypted",
+            ("s3:GetEncryptionConfiguration",),
+            ("arn:{partition}:s3:::cdk-*-assets-{account}-{region}",),
         ),
         Permission("see which tier of SSM the account has", ("ssm:GetServiceSetting",), (f"{SSM}:servicesetting/*",)),
         Permission(

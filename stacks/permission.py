@@ -113,6 +113,7 @@ START_JOB = Permission(
     "start the workflow of a job, which starts its tasks", ("states:StartExecution",), ("{run_job}",)
 )
 FIND_NODE = Permission("find a node in the cluster", ("ecs:ListContainerInstances",), (CLUSTER,))
+SEE_HOLDER = Permission("see whether a person keeps a node drained", ("ecs:ListAttributes",), (CLUSTER,))
 SEE_NODE = Permission(
     "see whether a node drains or is connected",
     ("ecs:DescribeContainerInstances",),

@@ -169,6 +169,16 @@ class Settings(BaseModel):
     agent_wheels: tuple[Annotated[str, AfterValidator(_is_agent_wheel)], ...] = Field(
         default=(), description="wheels of other versions of nodeheal that nodes may install beside this one"
     )
+    agent_canaries: tuple[Pool, ...] = Field(
+        default=(),
+        description="pools of agent_pools with canaries: nodes with the tag nodeheal:agent-canary and the pool's name "
+        "get a new version first, and the pool only where it has succeeded there",
+    )
+    staging_key: str | None = Field(
+        default=None,
+        pattern=r"^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]{1,64}$",
+        description="the KMS key of your own with which the CDK's staging bucket is encrypted: nodes may decrypt by it",
+    )
     channels: dict[ChannelName, Annotated[ChannelSetting, AfterValidator(_is_whole)]] = Field(
         default_factory=dict,
         max_length=10,
@@ -181,6 +191,13 @@ class Settings(BaseModel):
     )
     account: str | None = Field(default=None, pattern=r"^\d{12}$", description="default: the deploying credentials'")
     region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="default: the CLI's")
+
+    @model_validator(mode="after")
+    def _canaries_have_a_pool(self) -> Self:
+        for pool in self.agent_canaries:
+            if pool not in self.agent_pools:
+                raise ValueError(f"agent_canaries names {pool!r}, which is not in agent_pools")
+        return self
 
     @model_validator(mode="after")
     def _posts_over_tls(self) -> Self:

@@ -29,6 +29,8 @@ METADATA_SECONDS = 5.0
 S3_SECONDS = 60.0
 ATTEMPTS = 3
 PAUSE_SECONDS = 2.0
+# IAM is eventually consistent: a role that has just got its policy is refused for some seconds.
+DENIED_FOR_SECONDS, DENIED_PAUSE_SECONDS = 60.0, 5.0
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
@@ -73,21 +75,21 @@ def node_credentials(environment: Mapping[str, str]) -> Credentials:
 
 
 def fetch(place: Place, destination: Path, environment: Mapping[str, str]) -> None:
-    """Download the object into the file. Retries when S3 is busy or out of reach. Raises NotFetched."""
-    credentials = node_credentials(environment)
-    for attempt in range(1, ATTEMPTS + 1):
+    """Download the object into the file. Retries when S3 is busy, out of reach or denies it. Raises NotFetched."""
+    credentials, failed, denied_until = node_credentials(environment), 0, time.monotonic() + DENIED_FOR_SECONDS
+    while True:
         try:
             _download(place, destination, environment, credentials)
-        except urllib.error.HTTPError as error:
-            why = f"{place.url(environment)}: S3 answered {_refusal(error)}"
-            if error.code < 500 or attempt == ATTEMPTS:
-                raise NotFetched(why) from None
-        except (OSError, http.client.HTTPException) as error:
-            if attempt == ATTEMPTS:
-                raise NotFetched(f"{place.url(environment)}: {error}") from None
-        else:
             return
-        time.sleep(PAUSE_SECONDS)
+        except urllib.error.HTTPError as error:
+            why, is_denied = f"S3 answered {_refusal(error)}", error.code == http.HTTPStatus.FORBIDDEN
+            is_final = error.code < 500 and not (is_denied and time.monotonic() < denied_until)
+        except (OSError, http.client.HTTPException) as error:
+            why, is_denied, is_final = str(error), False, False
+        failed += not is_denied
+        if is_final or failed == ATTEMPTS:
+            raise NotFetched(f"{place.url(environment)}: {why}")
+        time.sleep(DENIED_PAUSE_SECONDS if is_denied else PAUSE_SECONDS)
 
 
 def _download(place: Place, destination: Path, environment: Mapping[str, str], credentials: Credentials) -> None:
@@ -103,7 +105,11 @@ def _download(place: Place, destination: Path, environment: Mapping[str, str], c
 
 def _refusal(error: urllib.error.HTTPError) -> str:
     code = _CODE.search(error.read(2000).decode("utf-8", "replace"))
-    advice = "; does the role of this node have the policy AgentDownloadPolicyArn of the stack?"
+    advice = (
+        "; does the role of this node have the policy AgentDownloadPolicyArn of the stack? If the bucket is encrypted"
+        " with a KMS key of your own, name it under staging_key in cdk.json, and look whether the key's policy and the"
+        " bucket's allow the role"
+    )
     return f"{error.code} {code.group(1) if code else error.reason}{advice if error.code == 403 else ''}"
 
 

@@ -91,6 +91,8 @@ MANAGED_TAG = "nodeheal:managed"
 MANAGED_TAG_VALUE = "true"
 # On a node, with its pool: State Manager installs the agent there, where the setting agent_pools contains that pool.
 AGENT_POOL_TAG = "nodeheal:agent-pool"
+# On a few nodes of a pool, with its name: a new version is installed there first (setting agent_canaries).
+AGENT_CANARY_TAG = "nodeheal:agent-canary"
 # The node's rack, as an operator has set it. For people and for AWS queries; nodeheal reads its own record.
 RACK_TAG = "nodeheal:rack"
 # At the scheduler, on an isolated node: the incident that isolated it. For people; no decision uses it.

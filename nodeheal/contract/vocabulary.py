@@ -212,6 +212,7 @@ class Refusal(_Word):
     NO_CAPACITY = "NO_CAPACITY"  # the provider has no capacity
     RESERVATION_FULL = "RESERVATION_FULL"  # the capacity reservation is full, the broken machine included
     INSTANCE_GONE = "INSTANCE_GONE"  # the machine to replace no longer exists
+    TAKEN_OVER = "TAKEN_OVER"  # a person has put the node back into service, or holds it
     LEFT_TO_INCIDENT = "LEFT_TO_INCIDENT"  # another incident brings the job back
 
 
@@ -300,6 +301,7 @@ class Escalation(_Word):
     STARTUP_UNCONFIRMED = "STARTUP_UNCONFIRMED"  # a node that booted no longer reports
     EXTERNAL_REMEDIATOR = "EXTERNAL_REMEDIATOR"  # an external remediator repairs the node
     NOT_ISOLATED = "NOT_ISOLATED"  # the node could not be taken out of service
+    TAKEN_OVER = "TAKEN_OVER"  # a person has put the isolated node back into service, or holds it
     BUDGET_FULL = "BUDGET_FULL"  # no slot became free in time
     RECOVERY_BLOCKED = "RECOVERY_BLOCKED"  # a pause, a mode or maintenance stopped a recovery in progress
     APPROVAL_REFUSED = "APPROVAL_REFUSED"

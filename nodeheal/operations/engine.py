@@ -8,9 +8,9 @@ import logging
 from dataclasses import replace
 
 from nodeheal.contract.health_event import NodeAnswer
-from nodeheal.contract.results import CallAgain, StepResult
+from nodeheal.contract.results import CallAgain, Refused, StepResult
 from nodeheal.contract.steps import DecidedResult, DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Outcome, VerbName
+from nodeheal.contract.vocabulary import Outcome, Refusal, VerbName
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Act, Handler, Result, World, step_result
@@ -185,11 +185,30 @@ def machine_gone(node_id: str, ports: Ports) -> None:
 
 def _start(operation: Operation, world: World) -> None:
     handler = handler_of(operation.verb)
-    started = handler.start(operation, world)
+    taken = _taken_over(operation, world.ports) if handler.needs_isolation else None
+    started = taken or handler.start(operation, world)
     if isinstance(started, Operation):
         _follow(started, handler, world)  # a fact that came before the record was stored has ended nothing
     else:
         finish(_as_stored(operation, world.ports), started, world.ports)
+
+
+def _taken_over(operation: Operation, ports: Ports) -> StepResult | None:
+    """Returns the refusal of an operation that was not begun, where a person has taken its node over. None: nobody
+    has.
+    """
+    # Imported here: commands of operators load the engine, and none of them begins such an operation.
+    from nodeheal.services.recovery.reserve_attempt import refund_attempt
+    from nodeheal.services.recovery.taken_over import why_taken_over
+
+    node = ports.nodes.get(operation.node_id)
+    if operation.state is not OperationState.PLANNED or node is None or node.open_incident != operation.incident_id:
+        return None
+    why = why_taken_over(node, ports)
+    if not why:
+        return None
+    refund_attempt(operation.step, ports)  # a call before may have reserved it, and sent nothing
+    return step_result(operation, ports.clock(), Outcome.REFUSED, why, facts=Refused(code=Refusal.TAKEN_OVER))
 
 
 def _follow(operation: Operation, handler: Handler, world: World) -> bool:

@@ -82,7 +82,8 @@ class Handler:
     `may_repeat`: a start that broke off is made again, for it sends nothing to a node, and people get the same message
     once. `acts_in_step`: an event's function may not do what `Act` asks for, so the workflow calls its step again.
     `refreshes_when_repeated`: a call that is repeated goes on from what the authority says. `is_half_of_step`: another
-    operation of the same step follows, so that its end is not the step's.
+    operation of the same step follows, so that its end is not the step's. `needs_isolation`: it is not begun on a node
+    that a person has taken over since nodeheal isolated it.
     """
 
     start: Callable[[Operation, World], Operation | Result]
@@ -96,6 +97,7 @@ class Handler:
     acts_in_step: bool = False
     refreshes_when_repeated: bool = False
     is_half_of_step: bool = False
+    needs_isolation: bool = False
 
 
 def read_time(operation: Operation, ports: Ports) -> Facts:

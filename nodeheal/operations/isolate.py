@@ -360,16 +360,18 @@ def _undo(node: Node, ports: Ports) -> None:
 def switch_on(node: Node, ports: Ports) -> str:
     """Undo the isolation. The caller deletes its record afterwards, so that a repeat completes it after a crash.
 
-    Returns why the scheduler still gives it no work, because others have drained it. Empty: it does.
+    Returns why the scheduler still gives it no work, because a person keeps it. Empty: it does.
     """
     placement = ports.scheduler_of(node).placement_of(node)
+    if placement.why_not:
+        return placement.why_not
     try:
         ports.scheduler_of(node).undrain(node, placement)
     except NotEnrolled:
         if not placement.is_schedulable:
             raise
         # A call that crashed before its drain was denied has left a record, and nothing else: there is nothing to undo.
-    return placement.why_not
+    return ""
 
 
 HANDLER = Handler(_start, _observe, read_gang, refresh_ranks, may_repeat=True)

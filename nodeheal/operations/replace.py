@@ -568,4 +568,4 @@ def _with(operation: Operation, **known: object) -> Operation:
     return replace(operation, data_json=read_record(operation).model_copy(update=known).model_dump_json())
 
 
-HANDLER = Handler(_start, _observe, _read, _refresh, _settle, acts_in_step=True)
+HANDLER = Handler(_start, _observe, _read, _refresh, _settle, acts_in_step=True, needs_isolation=True)

@@ -154,4 +154,6 @@ def _stored(event: GpuResetFinished) -> str:
     return GpuResetAnswer(outcome=event.outcome, reason=event.reason).model_dump_json()
 
 
-HANDLER = Handler(_start, _observe, read_node, _refresh, _settle, answers=Answers(GpuResetFinished, _stored))
+HANDLER = Handler(
+    _start, _observe, read_node, _refresh, _settle, answers=Answers(GpuResetFinished, _stored), needs_isolation=True
+)

@@ -251,4 +251,5 @@ HANDLER = Handler(
     _settle,
     machine_stopped=_machine_stopped,
     refreshes_when_repeated=True,
+    needs_isolation=True,
 )

@@ -94,7 +94,7 @@ SENTENCES: tuple[tuple[str, str, Sequence[Any]], ...] = (
     ("docs/agent.md", "{:.0f} MiB with eight NVIDIA GPUs", (MEASURED["rss_with_8_gpus_mib"],)),
     ("docs/agent.md", "{:.0f} to {:.0f} % while the kernel says 10,000 lines", (min(STORMS), max(STORMS))),
     ("docs/cost.md", "an archive has at most {} MiB", (POLICY.evidence.max_mb,)),
-    ("docs/agent.md", "on {} nodes at a time", (WORDS[NODES_AT_ONCE],)),
+    ("docs/agent.md", "on {} of them at a time", (NODES_AT_ONCE,)),
     ("docs/checkpoints.md", "(up to {} MiB)", (CHECKED_BYTES // MIB,)),
     ("docs/checkpoints.md", "`.metadata` above {} MiB", (EXACT_BYTES // MIB,)),
     ("docs/checkpoints.md", "the next one is asked, {} at most", (WORDS[NODES_ASKED],)),

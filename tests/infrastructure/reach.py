@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from nodeheal.operations.verbs import HANDLERS
 from nodeheal.ports import Ports
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY
@@ -25,6 +26,8 @@ _NOT_FOLLOWED = frozenset(
         "lambdas.composition.ports",
         # The engine calls whichever verb an operation has. Which these are for each function, says `_verbs_of`.
         "nodeheal.operations.engine.handler_of",
+        # The engine asks for those verbs whose handler says so: see `_ASKS_WHOSE`.
+        "nodeheal.operations.engine._taken_over",
         "nodeheal.operations.verbs.HANDLERS",
         "nodeheal.operations.verbs._FILES",
     }
@@ -44,6 +47,7 @@ _OPERATIONS = {
     "run_diagnostics": ("diagnose",),
     "replace_node": ("replace",),
 }
+_ASKS_WHOSE = {verb.value.lower() for verb, handler in HANDLERS.items() if handler.needs_isolation}
 _DECIDING = {spec.stem for spec in FUNCTIONS if spec.handler == "deciding_operation"}
 # Who ends operations that others have begun, of which verbs, and by which of their parts.
 _ENDS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -95,6 +99,8 @@ def calls_of(stem: str) -> frozenset[str]:
                 verb = name.removesuffix("plan")  # who plans an operation begins it
                 parts = ("_start", *_FOLLOWED_PARTS, *(("_refresh",) if verb.endswith(_REFRESHED) else ()))
                 waiting += [f"{verb}{part}" for part in parts]
+                if verb.removeprefix(f"{_VERBS_PACKAGE}.").removesuffix(".") in _ASKS_WHOSE:
+                    waiting.append("nodeheal.services.recovery.taken_over.why_taken_over")
     return frozenset(call for name in seen for call in _calls(name))
 
 

@@ -307,16 +307,57 @@ def test_a_pool_gets_the_agent_by_one_association(pool_config: Path) -> None:
     [(_, association)] = template.of_type("AWS::SSM::Association")
     given = association["Properties"]
     assert given["Targets"] == [{"Key": "tag:nodeheal:agent-pool", "Values": ["h100"]}]
-    assert (given["MaxConcurrency"], given["MaxErrors"]) == ("10", "3")
+    assert (
+        given["ScheduleExpression"] == "rate(1 day)"
+    )  # or a node that failed, or came meanwhile, is never tried again
+    assert (given["MaxConcurrency"], given["MaxErrors"]) == ("10%", "10%")
     # A new version changes the association, and State Manager runs an association that was changed.
     assert given["Parameters"]["Version"] == [__version__]
     assert base64.b64decode(given["Parameters"]["Config"][0]) == pool_config.read_bytes()
     assert {re.sub(r"[0-9A-F]{8}$", "", name) for name in association["DependsOn"]} >= {
         "AgentReleaseInstallAgentDocument",
+        "AgentReleaseDownload",
         "IngestFunction",
     }
     refused = refusals("CreateAssociation", given)
     assert refused == ""
+
+
+def test_canaries_of_a_pool_get_a_version_first_and_the_pool_only_where_it_has_succeeded(pool_config: Path) -> None:
+    given = {"agent_pools": {"h100": str(pool_config)}, "agent_canaries": ["h100"]}
+
+    found = {
+        each["Properties"]["AssociationName"]: (name, each)
+        for name, each in synthesize({"nodeheal": given}).of_type("AWS::SSM::Association")
+    }
+
+    (name, canaries), (_, pool) = found["nodeheal-install-agent-canary-h100"], found["nodeheal-install-agent-h100"]
+    assert canaries["Properties"]["Targets"] == [{"Key": "tag:nodeheal:agent-canary", "Values": ["h100"]}]
+    assert canaries["Properties"]["WaitForSuccessTimeoutSeconds"] == 1_800
+    assert name in pool["DependsOn"]
+    for _, each in found.values():  # whatever is added later
+        assert each["Properties"]["ScheduleExpression"]
+        assert not str(each["Properties"]["MaxErrors"]).isdecimal()
+    assert canaries["Properties"]["Parameters"] == pool["Properties"]["Parameters"]
+
+
+def test_a_canary_without_its_pool_is_refused() -> None:
+    with pytest.raises(SettingsError, match="agent_canaries names 'h200', which is not in agent_pools"):
+        load_settings(cdk.App(context={"nodeheal": {"agent_canaries": ["h200"]}}).node)
+
+
+def test_nodes_may_decrypt_by_the_staging_buckets_own_key_and_only_through_s3() -> None:
+    key = "arn:aws:kms:eu-central-1:111122223333:key/0a1b2c3d"
+
+    [policy] = [
+        each
+        for name, each in synthesize({"nodeheal": {"staging_key": key}}).of_type("AWS::IAM::ManagedPolicy")
+        if name.startswith("AgentReleaseDownload")
+    ]
+
+    [decrypt] = [one for one in policy["Properties"]["PolicyDocument"]["Statement"] if one["Action"] == "kms:Decrypt"]
+    assert decrypt["Resource"] == key
+    assert list(decrypt["Condition"]["StringEquals"]) == ["kms:ViaService"]
 
 
 def refusals(operation: str, given: dict[str, Any]) -> str:

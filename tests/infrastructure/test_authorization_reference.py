@@ -54,6 +54,7 @@ ARGUMENT_IS_GIVEN = {
     "cloudformation:DescribeStacks": "adapters/aws/policy_documents.py names the stack",
     "ecs:DescribeContainerInstances": "takes container instances, and cannot be called without",
     "ecs:DescribeTasks": "takes tasks, and cannot be called without",
+    "ecs:ListAttributes": "every call names the cluster",
     "ecs:ListContainerInstances": "every call names the cluster",
     "eks:DescribeNodegroup": "cluster and node group stand in the path",
     "sns:ListSubscriptionsByTopic": "takes a topic, and cannot be called without",

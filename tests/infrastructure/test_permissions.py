@@ -79,7 +79,7 @@ MAY = {
         "wakeup",
     },
 }
-ON_SLURM = ("isolate_node", "replace_node", "return_to_service")
+ON_SLURM = ("isolate_node", "reboot_node", "replace_node", "return_to_service")
 CONTROLLERS = {"StringLike": {f"ssm:resourceTag/{names.SLURM_CONTROLLER_TAG}": "*"}}
 TAG_KEYS = {f"{key}/{names.MANAGED_TAG}" for key in ("aws:ResourceTag", "aws:RequestTag", "ssm:resourceTag")}
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]
@@ -152,12 +152,12 @@ def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permissio
         "check_nodes": [names.document("run-diagnostics"), names.document("test-fabric")],
         "find_checkpoint": [names.document("find-checkpoint")],
         "freeze_evidence": [names.document("freeze-evidence")],
-        "reboot_node": [names.document(name) for name in ("reset-gpu", "reboot-node", "find-checkpoint")],
         "run_diagnostics": [names.document("run-diagnostics")],
         "stop_gang": [names.document("checkpoint-now")],
         "wait_for_news": [names.document("checkpoint-now")],
         **{name: [] for name in ON_SLURM},
         "isolate_node": [names.document("checkpoint-now"), names.document("freeze-evidence")],
+        "reboot_node": [names.document(name) for name in ("reset-gpu", "reboot-node", "find-checkpoint")],
     }[stem]
 
     slurm = "arn:{partition}:ssm:{region}:{account}:document/" + names.document("slurm")

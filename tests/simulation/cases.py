@@ -128,7 +128,7 @@ def _first(world: World) -> str:
 
 def a_node_that_people_have_drained_fails(world: World) -> None:
     world.scheduler.draining.add(_first(world))
-    world.scheduler.held_by_people.add(_first(world))
+    world.scheduler.held_by_people |= {_first(world)} if world.scheduler.requeues else set()
     world.co_tenants.drained.add(_first(world))
     strike(world, 60)
 

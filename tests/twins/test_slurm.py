@@ -106,21 +106,20 @@ def test_a_node_is_found_by_the_address_that_ssm_knows(slurm: Asked) -> None:
 
 @on_ssm
 @pytest.mark.parametrize(
-    ("seen", "may_be_drained"),
+    ("seen", "takes_work"),
     [
         (DRAINED, False),  # by nodeheal, for an incident before
         ({**IDLE, "is_in_service": False, "is_by_person": True, **HERS}, False),
-        ({**IDLE, "is_in_service": False}, True),  # Slurm itself has found something
+        ({**IDLE, "is_in_service": False}, False),  # Slurm itself has found something
+        (IDLE, True),
     ],
 )
-def test_what_a_person_has_drained_was_not_in_service(
-    slurm: Asked, seen: dict[str, object], may_be_drained: bool
-) -> None:
+def test_what_a_person_has_drained_was_not_in_service(slurm: Asked, seen: dict[str, object], takes_work: bool) -> None:
     slurm.knows().finds().sends("nodes").hears(nodes(**seen))
 
     found = slurm.scheduler.placement_of(broken())
 
-    assert found.is_schedulable is may_be_drained
+    assert found.is_schedulable is takes_work
     assert found.why_not == ("drained by ada: ada looks" if seen["is_by_person"] else "")
 
 

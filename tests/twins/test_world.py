@@ -102,6 +102,13 @@ def updated(
     return {"containerInstances": described, "failures": failures}
 
 
+def held(aws: Aws, **by: str) -> Aws:
+    """Which container instances a person keeps, by their ARN."""
+    asked = {"cluster": "training", "targetType": "container-instance", "attributeName": "nodeheal.held-by"}
+    rows = [{"name": "nodeheal.held-by", "value": who, "targetId": arn} for arn, who in by.items()]
+    return aws.answers("list_attributes", {"attributes": rows}, asked)
+
+
 # ECS -----------------------------------------------------------------------------------------------------------------
 
 
@@ -115,9 +122,9 @@ def test_a_node_that_is_not_registered_is_not_found(aws: Aws) -> None:
 
 
 @on_ecs
-def test_a_node_in_service_is_found_by_one_call_and_one_that_drains_by_two(aws: Aws) -> None:
+def test_a_node_in_service_is_found_by_one_call_and_one_that_drains_by_three(aws: Aws) -> None:
     registered(aws, "ACTIVE", [ARN])
-    registered(aws, "ACTIVE", []), registered(aws, "", [ARN])
+    registered(aws, "ACTIVE", []), held(registered(aws, "", [ARN]))
 
     placements = [EcsScheduler(aws, aws).placement_of(node()) for _ in range(2)]
 
@@ -134,9 +141,20 @@ def test_a_node_whose_ecs_agent_is_away_is_found_all_the_same(aws: Aws) -> None:
 @on_ecs
 def test_the_registration_that_a_node_has_left_behind_is_not_taken_for_it(aws: Aws) -> None:
     # The old container instance is ACTIVE and not connected; the one in use drains.
-    registered(aws, "ACTIVE", []), registered(aws, "", [ARN])
+    registered(aws, "ACTIVE", []), held(registered(aws, "", [ARN]))
 
     assert EcsScheduler(aws, aws).placement_of(node()) == NodePlacement(ARN, is_schedulable=False)
+
+
+@on_ecs
+def test_a_node_that_a_person_keeps_drained_says_whose_it_is(aws: Aws) -> None:
+    for _ in range(2):
+        registered(aws, "ACTIVE", []), registered(aws, "", [ARN])
+        held(aws, **{ARN: "ada, a new riser" if _ else "ada", f"{ARN}-other": "bob"})
+
+    found = [EcsScheduler(aws, aws).placement_of(node()).why_not for _ in range(2)]
+
+    assert found == ["nodeheal.held-by is 'ada'", "nodeheal.held-by is 'ada, a new riser'"]
 
 
 @on_ecs

@@ -452,6 +452,66 @@ def published(machine: str, *keys: str, role: str = "AROA1") -> dict[str, dict[s
     return {"who": {"S": f"{role}:{machine}"}, **{f"key_{key}": {"S": f"{key} 1795290959"} for key in keys}}
 
 
+def _run(status: str, day: int) -> dict[str, Any]:
+    at = NOW.replace(day=day)
+    return {"Status": status, "CreatedTime": at, "ResourceCountByStatus": "{Success=9, Failed=1}"}
+
+
+@pytest.mark.parametrize(
+    ("runs", "state"),
+    [
+        ([_run("Failed", 1), _run("Success", 2)], GOOD),
+        ([_run("Failed", 2), _run("Success", 1)], BAD),
+        ([_run("InProgress", 2)], WARNING),
+        ([], UNKNOWN),
+    ],
+)
+def test_the_last_rollout_of_the_agent_is_judged(runs: list[dict[str, Any]], state: str) -> None:
+    found = examined(
+        list_associations={
+            "Associations": [{"AssociationId": "a-1", "AssociationName": "nodeheal-install-agent-h100"}]
+        },
+        describe_association_executions={"AssociationExecutions": runs},
+    )
+
+    [told] = [one for one in found if one.what == "agent rollout nodeheal-install-agent-h100"]
+    assert told.state == state
+    assert ("A rollout that failed" in told.todo) is (state in (BAD, WARNING))
+
+
+KEY = "arn:aws:kms:eu-central-1:111122223333:key/0a1b"
+
+
+@pytest.mark.parametrize(
+    ("key", "named", "state"),
+    [
+        (KEY, "none", BAD),
+        (KEY, KEY, GOOD),
+        ("0a1b", KEY, GOOD),
+        (f"{KEY}9", KEY, BAD),
+        ("arn:aws:kms:eu-central-1:111122223333:alias/aws/s3", "none", GOOD),
+        (None, "none", GOOD),
+    ],
+)
+def test_a_staging_bucket_with_a_key_that_nodes_may_not_use_is_named(key: str | None, named: str, state: str) -> None:
+    outputs = {"TopicArn": "arn:topic", "AgentBucketName": "cdk-assets", "AgentBucketKeyArn": named}
+    stack = {
+        "Stacks": [
+            {
+                **ROLE_STACK["Stacks"][0],
+                "Outputs": [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()],
+            }
+        ]
+    }
+    rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key} if key else {}}
+    configured = {"ServerSideEncryptionConfiguration": {"Rules": [rule]}}
+
+    found = examined(describe_stacks=stack, get_bucket_encryption=configured)
+
+    [told] = [one for one in found if one.what == "staging bucket"]
+    assert told.state == state
+
+
 @pytest.mark.parametrize(
     ("items", "state"),
     [

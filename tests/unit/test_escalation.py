@@ -152,6 +152,9 @@ STORIES: dict[Callable[[], Story], Escalation] = {
         Outcome.REFUSED, facts=Refused(code=Refusal.EXTERNAL_REMEDIATOR)
     ): Escalation.EXTERNAL_REMEDIATOR,
     lambda: Story(xid(79)).then(Outcome.REFUSED): Escalation.NOT_ISOLATED,
+    lambda: (
+        Story(xid(79)).isolated().then(Outcome.REFUSED, "in service again", facts=Refused(code=Refusal.TAKEN_OVER))
+    ): Escalation.TAKEN_OVER,
     lambda: waited(Story(xid(79)).then(Outcome.REFUSED, facts=FULL), Outcome.TIMED_OUT): Escalation.BUDGET_FULL,
     paused_in_the_middle: Escalation.RECOVERY_BLOCKED,
     lambda: waited(Story(xid(79), policy=APPROVE), Outcome.REFUSED): Escalation.APPROVAL_REFUSED,

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -27,7 +28,10 @@ echo "$(basename "$0") $*" >>"$CALLS"
 case "$(basename "$0") $1" in
     "aws s3") cp "$WHEELHOUSE" "$4" ;;
     "jq -r") echo "$ARN" ;;
-    "systemctl is-active") exit "$INACTIVE" ;;
+    "systemctl is-active")
+        case "$*" in *" slurm"*) [ "${!#}" = "$ACTIVE" ]; exit ;; esac
+        exit "$INACTIVE" ;;
+    "scontrol show") echo 'ClusterName             = training' ;;
     "id nodeheal") exit 1 ;;
 esac
 """
@@ -40,7 +44,7 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.root, self._calls, programs = root, root / "calls", root / "programs"
         programs.mkdir()
-        for name in ("aws", "dnf", "apt-get", "jq", "systemctl", "sleep", "id", "useradd", "chown"):
+        for name in ("aws", "dnf", "apt-get", "jq", "systemctl", "sleep", "id", "useradd", "chown", "scontrol"):
             (programs / name).write_text(STANDS_IN, "utf-8")
             (programs / name).chmod(0o755)
         (programs / "python3.11").symlink_to(sys.executable)
@@ -58,14 +62,27 @@ class Machine:
             "ARN": ARN,
         }
 
-    def run(self, script: Path, *arguments: str, inactive: int = 0) -> str:
-        """What it prints; it must succeed."""
+    def has_only_python(self, name: str) -> None:
+        """No other Python is on the PATH; empty: none at all."""
+        programs, tools = self.root / "programs", self.root / "tools"
+        (programs / "python3.11").unlink()
+        tools.mkdir()
+        for tool in ("bash", "cat", "chmod", "cut", "dirname", "grep", "install", "mktemp", "rm", "sed"):
+            (tools / tool).symlink_to(str(shutil.which(tool)))
+        if name:
+            (programs / name).symlink_to(sys.executable)
+        self._environment["PATH"] = f"{programs}:{tools}"
+
+    def run(
+        self, script: Path, *arguments: str, inactive: int = 0, stream: str = "stdout", active: str = "slurmd"
+    ) -> str:
+        """What it prints; it must succeed. `active`: Slurm's daemon that runs here."""
         text = re.sub(r"(?<![\w.\"])/(?=(opt|etc|var|sys)/)", f"{self.root}/", script.read_text("utf-8"))
-        environment = {**self._environment, "INACTIVE": str(inactive)}
+        environment = {**self._environment, "INACTIVE": str(inactive), "ACTIVE": active}
         command = ["bash", "-c", text, script.name, *arguments]
         done = subprocess.run(command, env=environment, cwd=self.root, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return str(getattr(done, stream))
 
     def write(self, name: str, text: str) -> None:
         path = self.root / name
@@ -171,6 +188,43 @@ def test_hyperpods_controller_runs_the_prolog_and_holds_no_job_for_it(machine: M
         "BatchStartTimeout=200",
         "JobRequeue=1",
     ]
+
+
+def test_hyperpods_compute_nodes_take_the_python_that_they_have(machine: Machine) -> None:
+    machine.write("sys/devices/virtual/dmi/id/board_asset_tag", "i-0a1b2c3d4e5f67890\n")
+    machine.has_only_python("python3.12")
+
+    machine.run(HYPERPOD / "on_create_nodeheal.sh", "compute", "training")
+
+    assert any(call.startswith("pip install --no-index") for call in machine.calls)
+    assert not [call for call in machine.calls if call.startswith("apt-get")]
+
+
+@pytest.mark.parametrize("arguments", [("compute", "training"), ("compute",), ("controller", "training")])
+def test_what_fails_on_a_node_of_hyperpod_fails_no_cluster(machine: Machine, arguments: tuple[str, ...]) -> None:
+    """There is no Python, no name of the cluster, or no slurm.conf. A prolog that is missing would drain the node."""
+    machine.has_only_python("")
+
+    told = machine.run(HYPERPOD / "on_create_nodeheal.sh", *arguments, stream="stderr")
+
+    assert "nodeheal: not set up on this node (exit code " in told
+    if arguments == ("compute", "training"):
+        assert machine.read("etc/slurm/nodeheal-prolog") == documented_prolog()
+        assert "there is no Python 3.11 or newer here" in told
+
+
+@pytest.mark.parametrize(("active", "kind"), [("slurmctld", "controller"), ("slurmd", "compute"), ("none", "")])
+def test_after_its_initialisation_a_node_of_hyperpod_knows_by_itself_what_it_is(
+    machine: Machine, active: str, kind: str
+) -> None:
+    (machine.root / "on_create_nodeheal.sh").write_text('echo "on_create $*" >>"$CALLS"\n')
+
+    machine.run(HYPERPOD / "on_init_complete_nodeheal.sh", active=active)
+
+    assert [call for call in machine.calls if call.startswith("on_create")] == [f"on_create {kind} training"] * bool(
+        kind
+    )
+    assert ("scontrol reconfigure" in machine.calls) is (kind == "controller")
 
 
 def test_hyperpods_compute_nodes_get_the_package_the_prolog_and_a_configuration(machine: Machine) -> None:

@@ -509,6 +509,55 @@ def _ssm_tier(account: Account) -> Iterator[Finding]:
         yield Finding("SSM tier", GOOD, f"{tier}, {counted(hybrid, 'hybrid node')}")
 
 
+def _agent_rollout(account: Account) -> Iterator[Finding]:
+    """Check the last run of each State Manager association that installs the agent."""
+    ssm = account.make("ssm")
+    pages = ssm.get_paginator("list_associations").paginate(
+        AssociationFilterList=[{"key": "Name", "value": names.INSTALL_DOCUMENT}]
+    )
+    for association in (one for page in pages for one in page["Associations"]):
+        runs = [
+            run
+            for page in ssm.get_paginator("describe_association_executions").paginate(
+                AssociationId=association["AssociationId"]
+            )
+            for run in page["AssociationExecutions"]
+        ]
+        subject = f"agent rollout {association['AssociationName']}"
+        if not runs:
+            yield Finding(subject, UNKNOWN, "it has not run yet", "State Manager runs it at its creation, and each day")
+            continue
+        last = max(runs, key=lambda run: run["CreatedTime"])
+        counts, at = last.get("ResourceCountByStatus") or "no node", last["CreatedTime"]
+        told = f"{last['Status']} on {at:%Y-%m-%d %H:%M} ({counts})"
+        state = {"Success": GOOD, "Failed": BAD}.get(last["Status"], WARNING)
+        yield Finding(subject, state, told, "docs/agent.md, A rollout that failed" if state != GOOD else "")
+
+
+def _agent_bucket(account: Account) -> Iterator[Finding]:
+    """Check that nodes can decrypt the wheelhouse, where its bucket has a key of the operator's."""
+    from botocore.exceptions import ClientError
+
+    bucket, named = account.outputs.get("AgentBucketName"), account.outputs.get("AgentBucketKeyArn", "")
+    if not bucket:
+        return
+    try:
+        rules = account.make("s3").get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
+    except ClientError as error:
+        if code_of(error) != "ServerSideEncryptionConfigurationNotFoundError":
+            raise
+        rules = []
+    used = [rule.get("ApplyServerSideEncryptionByDefault", {}).get("KMSMasterKeyID", "") for rule in rules]
+    keys = [key for key in used if key and not key.endswith("alias/aws/s3")]
+    wrong = [key for key in keys if key.rpartition("/")[2] != named.rpartition("/")[2]]
+    if wrong:
+        told = f"{bucket} is encrypted with {some(wrong)}, by which nodes may not decrypt the agent's wheelhouse"
+        todo = "name the key's ARN under staging_key in cdk.json and deploy; the key's policy must allow the node roles"
+        yield Finding("staging bucket", BAD, told, todo)
+    else:
+        yield Finding("staging bucket", GOOD, f"nodes can decrypt what is in {bucket}")
+
+
 def _log_groups(account: Account) -> Iterator[Finding]:
     pages = account.make("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=LOG_PREFIX)
     found = [group for page in pages for group in page["logGroups"]]
@@ -576,6 +625,8 @@ AFTER: Sequence[Look] = (
     Look("nodes", _nodes, reads_nodes=True),
     Look("signing keys", _signing_keys, reads_nodes=True),
     Look("SSM tier", _ssm_tier, reads_nodes=True),
+    Look("agent rollout", _agent_rollout),
+    Look("staging bucket", _agent_bucket),
     Look("log groups", _log_groups),
     Look("alarms", _alarms),
     Look("dead-letter queues", _queues),

@@ -33,6 +33,9 @@ _SERVICE_MARKS = ("ecs-svc/", "service:")
 # The default prefix of a task's group; ECS sets it again by itself.
 _DEFAULT_GROUP = "family:"
 _RESERVED_TAGS = "aws:"
+# A custom attribute of a container instance, by which a person keeps it drained: ECS records no reason for a drain.
+_HELD_ATTRIBUTE = "nodeheal.held-by"
+_HOLDER_CHARACTERS = 64  # of an attribute's value, which a person wrote
 
 
 class EcsScheduler:
@@ -51,8 +54,21 @@ class EcsScheduler:
             for status in ("ACTIVE", ""):
                 found = listed(self._client(), node.cluster, node.instance_id, connected=connected, status=status)
                 if found:
-                    return NodePlacement(found[0], status == "ACTIVE")
+                    is_active = status == "ACTIVE"
+                    return NodePlacement(found[0], is_active, "" if is_active else self._held(node.cluster, found[0]))
         raise NotFound(f"{node.instance_id} is not registered in ECS cluster {node.cluster}")
+
+    def _held(self, cluster: str, placement: str) -> str:
+        """Return which person keeps a drained container instance, by its attribute; empty: none."""
+        with throttles_named("ListAttributes"):
+            pages = (
+                self._client()
+                .get_paginator("list_attributes")
+                .paginate(cluster=cluster, targetType="container-instance", attributeName=_HELD_ATTRIBUTE)
+            )
+            found = [one for page in pages for one in page["attributes"]]
+        of_it = (one for one in found if one.get("targetId", "").rpartition("/")[2] == placement.rpartition("/")[2])
+        return next((f"{_HELD_ATTRIBUTE} is {one.get('value', '')[:_HOLDER_CHARACTERS]!r}" for one in of_it), "")
 
     def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
         expression = f"{_one_of([node.instance_id for node in nodes])} and {CONNECTED}"

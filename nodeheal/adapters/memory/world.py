@@ -54,7 +54,8 @@ class MemoryScheduler:
     def placement_of(self, node: Node) -> NodePlacement:
         if node.node_id in self.unknown_nodes:
             raise NotFound(f"{node.node_id} is not in cluster {node.cluster}")
-        return NodePlacement(f"placement-of-{node.node_id}", node.node_id not in self.draining)
+        held = "held by ada" if node.node_id in self.held_by_people & self.draining else ""
+        return NodePlacement(f"placement-of-{node.node_id}", node.node_id not in self.draining, held)
 
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
         return {node.node_id: self.placement_of(node) for node in nodes}

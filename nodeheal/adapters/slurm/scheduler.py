@@ -42,7 +42,7 @@ class SlurmScheduler:
 
     def placement_of(self, node: Node) -> NodePlacement:
         seen = self._controller.about(node, "nodes")
-        return NodePlacement(str(seen["name"]), _may_be_drained(seen), _kept_out(seen))
+        return NodePlacement(str(seen["name"]), bool(seen["is_in_service"]), _kept_out(seen))
 
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
         return {node.node_id: self.placement_of(node) for node in nodes}
@@ -125,13 +125,6 @@ def _kept_out(seen: Mapping[str, Any]) -> str:
     if not seen["is_by_person"]:
         return ""
     return f"{seen['state']} by {seen['reason_by']}: {seen['reason']}"[:_REASON_CHARACTERS]
-
-
-def _may_be_drained(seen: Mapping[str, Any]) -> bool:
-    """Whether it takes work, or does not only because Slurm itself has found something wrong, which nodeheal
-    may undo.
-    """
-    return not seen["is_by_person"] and not seen["is_ours"]
 
 
 def _task(job: Mapping[str, Any], address: str) -> UnmanagedTask:

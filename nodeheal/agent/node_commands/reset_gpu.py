@@ -1,11 +1,12 @@
 """`nodeheal-agent run reset-gpu`: resets one GPU of this node, where no process uses a GPU, and reports the result.
 
-nvidia-smi resets a GPU only while no process has it open. So the services that monitor GPUs, this node's own agent
-included, are stopped before and started again after it, whatever the result. Workloads are never stopped: where a
-process has a GPU open, the command is refused.
+nvidia-smi resets a GPU only while nothing has it open. So the services that monitor GPUs, this node's own agent
+included, are stopped before and started again after it, whatever the result; and so is the GPU's legacy persistence
+mode, which is a client inside the driver. Workloads are never stopped: where a process has a GPU open, the command is
+refused.
 
-Sources: the manual of nvidia-smi, `--gpu-reset`; NVIDIA's MIG User Guide, "Driver Clients"; hooks.sh of
-NVIDIA/mig-parted.
+Sources: the manual of nvidia-smi, `--gpu-reset` and `--persistence-mode`; NVIDIA's Driver Persistence; NVIDIA's MIG
+User Guide, "Driver Clients"; hooks.sh of NVIDIA/mig-parted.
 """
 
 import argparse
@@ -122,7 +123,10 @@ def _reset(command: ResetGpuCommand, place: Place, clock: Clock) -> Ended:
         seconds = min(RESET_SECONDS, command.expires_at - clock.utc_now().timestamp() - AFTERWARDS_SECONDS)
         if not why_not and seconds < LEAST_SECONDS:
             why_not = f"only {seconds:.0f} s are left, and a reset needs up to {LEAST_SECONDS:.0f}"
-        return Ended(Outcome.REFUSED, why_not) if why_not else _run_reset(bus_id, seconds, place)
+        if why_not:
+            return Ended(Outcome.REFUSED, why_not)
+        with _without_persistence_mode(bus_id, place) as why_not:
+            return Ended(Outcome.REFUSED, why_not) if why_not else _run_reset(bus_id, seconds, place)
 
 
 def _find(gpu: str, place: Place) -> tuple[str, str]:
@@ -172,6 +176,33 @@ def _without(units: list[str], place: Place) -> Iterator[str]:
                 "the services that monitor GPUs were not started again: start them by hand",
                 extra={"why": failed, "units": units},
             )
+
+
+@contextmanager
+def _without_persistence_mode(bus_id: str, place: Place) -> Iterator[str]:
+    """Switch the GPU's persistence mode off where it is on without the daemon, and on again at the end. Yields why it
+    could not be switched off.
+    """
+    answer = place.run([SMI, "--query-gpu=persistence_mode", "--format=csv,noheader", "-i", bus_id], ASK_SECONDS)
+    if answer.ran.error or answer.text.strip() != "Enabled":  # what is not known, the reset itself says
+        yield ""
+        return
+    try:
+        yield _set_persistence_mode(bus_id, 0, place)
+    finally:
+        failed = _set_persistence_mode(bus_id, 1, place)
+        if failed:
+            logger.error(
+                "the GPU's persistence mode was not switched on again: do it by hand",
+                extra={"why": failed, "gpu": bus_id},
+            )
+
+
+def _set_persistence_mode(bus_id: str, mode: int, place: Place) -> str:
+    """Returns why it failed; empty: it succeeded."""
+    answer = place.run([SMI, "-i", bus_id, "-pm", str(mode)], ASK_SECONDS)
+    is_done = not answer.ran.error and answer.ran.exit_code == 0
+    return "" if is_done else f"{SMI} -pm {mode}: {answer.ran.error or answer.last_words}"
 
 
 def _systemctl(verb: str, units: list[str], place: Place) -> str:

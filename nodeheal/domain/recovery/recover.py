@@ -27,6 +27,8 @@ def recover(builder: DecisionBuilder, progress: Progress, assessment: FaultAsses
         return _after_replacement_by_scheduler(builder, progress, fault)
     if progress.returned is None and builder.history.context.is_released_or_retired:
         return _after_manual_release(builder, progress, assessment)
+    if progress.taken_over is not None:
+        return builder.escalate(Escalation.TAKEN_OVER, f"{fault.title}: {progress.taken_over.reason}")
     if fault.needs_proof_only and progress.proof is None:
         return builder.step(Step.DIAGNOSE, f"{fault.title}: {fault.short_why}")
     moved = move_job(builder, progress, assessment)

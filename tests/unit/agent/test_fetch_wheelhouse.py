@@ -125,16 +125,33 @@ def test_a_role_without_the_policy_is_told_which_one_it_needs(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.answers = [(403, "<Error><Code>AccessDenied</Code></Error>")]
+    monkeypatch.setattr(fetch_wheelhouse, "DENIED_FOR_SECONDS", 0.0)
     for name, value in {**KEYS, "AWS_ENDPOINT_URL_S3": server.url}.items():
         monkeypatch.setenv(name, value)
 
     code = main(["wheels", "0a1b.zip", "eu-central-1", "amazonaws.com", str(tmp_path / "wheels.zip")])
 
     assert code == 1
-    assert (
-        "403 AccessDenied; does the role of this node have the policy AgentDownloadPolicyArn" in capsys.readouterr().err
-    )
+    told = capsys.readouterr().err
+    assert "403 AccessDenied; does the role of this node have the policy AgentDownloadPolicyArn" in told
+    assert "a KMS key of your own, name it under staging_key" in told
+    assert "the bucket's allow the role" in told
     assert len(server.seen) == 1
+
+
+def test_a_role_that_has_just_got_the_policy_is_tried_for_a_minute(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IAM is eventually consistent."""
+    denied = (403, "<Error><Code>AccessDenied</Code></Error>")
+    server.answers = [*[denied] * 6, (503, "<Error><Code>SlowDown</Code></Error>"), (200, "the wheels")]
+    monkeypatch.setattr(fetch_wheelhouse, "DENIED_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(fetch_wheelhouse, "PAUSE_SECONDS", 0.0)
+
+    fetch(PLACE, tmp_path / "wheels.zip", {**KEYS, "AWS_ENDPOINT_URL_S3": server.url})
+
+    assert (tmp_path / "wheels.zip").read_text() == "the wheels"
+    assert fetch_wheelhouse.DENIED_FOR_SECONDS == 60
 
 
 def test_a_network_without_a_way_to_s3_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,39 @@ def test_the_agents_user_may_read_the_configuration_and_write_its_state_and_noth
     assert given == ["nodeheal:nodeheal /var/lib/nodeheal", "root:nodeheal /etc/nodeheal/.agent.toml.new"]
 
 
+def test_a_second_run_of_the_same_restarts_nothing(machine: Machine) -> None:
+    """State Manager runs it every day."""
+    config = toml({key: value for key, value in machine.config.items() if key != "node_id"})
+    given = {"config": config, "AWS_SSM_INSTANCE_ID": "mi-0a1b2c3d4e5f67890"}
+    machine.run(**given)
+    before = (machine.log("systemctl"), machine.log("pip"), (machine.base / "current").readlink())
+
+    ended = machine.run(**given)
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == f"nodeheal-agent {FIRST}: active, as it should be; nothing was changed"
+    assert (machine.log("pip"), (machine.base / "current").readlink()) == before[1:]
+    assert machine.log("systemctl")[len(before[0]) :] == ["is-active -q nodeheal-agent.service"]
+    assert sorted(path.name for path in machine.settings.iterdir()) == ["agent.toml", "checks.d"]
+
+
+@pytest.mark.parametrize("changed", ["version", "configuration", "wheelhouse"])
+def test_what_is_not_the_present_one_is_installed(machine: Machine, changed: str) -> None:
+    config = toml(machine.config)
+    machine.run(config=config)
+    before = (machine.base / "current").readlink()
+    if changed == "wheelhouse":
+        (machine.root / "wheelhouse.zip").write_text("other wheels")
+        machine.checksum = hashlib.sha256(b"other wheels").hexdigest()
+    more = toml({**machine.config, "accelerators": 4}) if changed == "configuration" else config
+
+    ended = machine.run(version=SECOND if changed == "version" else FIRST, config=more)
+
+    assert ended.returncode == 0, ended.stderr
+    assert (machine.base / "current").readlink() != before
+    assert (machine.settings / "agent.toml").read_text() == more
+
+
 def test_repeated_it_upgrades_and_keeps_what_is_there(machine: Machine) -> None:
     machine.run()
 

@@ -8,7 +8,7 @@ import pytest
 
 from nodeheal.agent import probe
 from nodeheal.agent.checks.check import Place
-from nodeheal.agent.checks.nvidia_services import FABRIC_MANAGER
+from nodeheal.agent.checks.nvidia_services import FABRIC_MANAGER, PERSISTENCE
 from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import load
 from nodeheal.agent.diagnostics.bench import Output
@@ -27,6 +27,7 @@ IN_USE = """The following GPUs could not be reset:
 1 device is currently being used by one or more other processes (e.g., Fabric Manager, CUDA application, graphics
 """
 UNSUPPORTED = "Resetting GPU 00000000:B9:00.0 is not supported.\n"
+MODES = {"0": "Disabled", "1": "Enabled"}
 GPU, UUID = "0000:b9:00.0", "GPU-0000000b-1111-4222-8333-0123456789ab"
 LISTED = f"00000000:B8:00.0, GPU-0000000a-1111-4222-8333-0123456789ab, Disabled\n00000000:B9:00.0, {UUID}, Disabled\n"
 DCGM = "nvidia-dcgm.service"
@@ -41,7 +42,9 @@ class GpuNode:
         self.node, self._time, self._capsys = node, time, capsys
         self.active = {"nodeheal-agent.service", DCGM}
         self.listed, self.answer, self.exit_code, self.error = LISTED, RESET, 0, ""
-        self.stop_fails = False
+        self.stop_fails = self.persistence_stays = False
+        self.persistence = "Disabled"  # the legacy mode, without the daemon
+        self.persistence_at_reset = ""
         self.calls: list[list[str]] = []
         self.at_reset: set[str] = set()  # the units that ran while it was reset
         for name in ("proc", "sys", "dev"):
@@ -74,8 +77,13 @@ class GpuNode:
         if tool == "systemctl":
             self.active = self.active | set(units) if verb == "start" else self.active - set(units)
             return _said("", int(verb == "stop" and self.stop_fails))
+        if "-pm" in words:
+            self.persistence = self.persistence if self.persistence_stays else MODES[words[-1]]
+            return _said("", int(self.persistence_stays))
+        if verb == "--query-gpu=persistence_mode":
+            return _said(f"{'Enabled' if PERSISTENCE in self.active else self.persistence}\n", 0)
         if verb == "--gpu-reset":
-            self.at_reset = set(self.active)
+            self.at_reset, self.persistence_at_reset = set(self.active), self.persistence
             return _said(self.answer, self.exit_code, self.error)
         return _said(self.listed, 0)
 
@@ -192,6 +200,36 @@ def test_only_a_whole_gpu_of_the_drivers_own_list_is_reset(it: GpuNode, listed: 
 
     outcome, reason = it.says
     assert (outcome, said in reason, it.resets, it.calls[-1][1] == "stop") == ("REFUSED", True, [], False)
+
+
+@pytest.mark.parametrize("answer", [RESET, IN_USE])
+def test_persistence_is_off_during_the_reset_and_on_again_after_it(it: GpuNode, answer: str) -> None:
+    """The daemon, and the legacy mode that is left without it: each keeps the GPU in use."""
+    it.active.add(PERSISTENCE)
+    it.persistence, it.answer = "Enabled", answer
+    before = set(it.active)
+
+    it.is_ordered()
+
+    assert (it.at_reset, it.persistence_at_reset) == (set(), "Disabled")
+    assert (it.active, it.persistence) == (before, "Enabled")
+
+
+def test_where_only_the_daemon_kept_persistence_nothing_is_switched(it: GpuNode) -> None:
+    it.active.add(PERSISTENCE)
+
+    it.is_ordered()
+
+    assert not [words for words in it.calls if "-pm" in words]
+    assert it.says[0] == "DONE"
+
+
+def test_where_the_persistence_mode_stays_on_the_gpu_is_not_reset(it: GpuNode) -> None:
+    it.persistence, it.persistence_stays = "Enabled", True
+
+    it.is_ordered()
+
+    assert (it.says[0], it.resets) == ("REFUSED", [])
 
 
 @pytest.mark.parametrize(("manager", "outcome"), [(True, "DONE"), (False, "REFUSED")])
