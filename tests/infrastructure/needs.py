@@ -85,6 +85,8 @@ _IMPLIED: dict[str, tuple[Need, ...]] = {
         ("ec2:RunInstances", ":launch-template/"),
         ("ec2:RunInstances", ":instance/"),
         ("ec2:RunInstances", ":subnet/"),
+        ("ec2:RunInstances", "::image/"),
+        ("ec2:RunInstances", ":key-pair/"),
         ("ec2:RunInstances", ":group/"),  # of capacity reservations
         ("ec2:CreateTags", ":instance/"),
         ("ec2:CreateTags", ":network-interface/"),
