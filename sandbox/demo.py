@@ -32,7 +32,7 @@ REPORT = BUILD / "demo-report.json"
 DEFAULT_FAULT = FALLEN
 MOST_NODES = 8
 LONGEST_BOOT = 30  # the sandbox's policy waits 40 s for a reboot
-RUNS_KEPT = 2
+RUNS_KEPT = 3
 MAIL_SECONDS = 1.0  # between two looks for new emails
 STOPPED_BY_USER = 130
 

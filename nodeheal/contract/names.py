@@ -184,9 +184,9 @@ EVIDENCE_PREFIX = "incidents/"
 EVIDENCE_TYPE = "application/gzip"
 
 
-def evidence_key(incident_id: str, turn: int) -> str:
-    """Return the key of the evidence that one turn of an incident saves."""
-    return f"{EVIDENCE_PREFIX}{incident_id}/{turn}.tar.gz"
+def evidence_key(incident_id: str, request_id: str) -> str:
+    """Return the key of the evidence of one request."""
+    return f"{EVIDENCE_PREFIX}{incident_id}/{request_id}.tar.gz"
 
 
 # The table -----------------------------------------------------------------------------------------------------------

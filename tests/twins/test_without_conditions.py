@@ -75,14 +75,14 @@ CONDITIONS = (
     ),
     Condition(
         DynamoIncidentStore.advance,
-        "'turn = :before AND #state <> :over'",
-        "'#state <> :over OR turn <> :before'",
+        "'#turn = :before AND #state <> :over'",
+        "'#state <> :over OR #turn <> :before'",
         test_stores.test_a_turn_is_taken_once,
     ),
     Condition(
         DynamoIncidentStore.advance,
-        "'turn = :before AND #state <> :over'",
-        "'turn = :before OR #state = :over'",
+        "'#turn = :before AND #state <> :over'",
+        "'#turn = :before OR #state = :over'",
         test_stores.test_an_incident_that_was_handed_over_takes_no_turn,
     ),
     Condition(

@@ -261,7 +261,7 @@ def test_a_node_says_which_of_its_incidents_a_human_still_has(
 
     run("close", riddle, "--why", "harmless")
 
-    assert f"Handed over  {riddle}, not closed" in seen
+    assert f"Handed over  not closed: nodeheal incidents show {short_id(riddle)}" in seen
     assert "Handed over" not in other
     assert "Handed over" not in RUN.invoke(app, ["nodes", "show", PEER]).output
 

@@ -377,7 +377,7 @@ def test_evidence_that_a_node_has_saved_resumes_the_step_that_asked_for_it(world
 
     key = f"{it.id}-{it.turn}"
     request_id = named(EVIDENCE, key, it.ports)
-    saved = {"request_id": request_id, "object_key": names.evidence_key(it.id, it.turn), "size_bytes": 9, "items": 3}
+    saved = {"request_id": request_id, "object_key": names.evidence_key(it.id, key), "size_bytes": 9, "items": 3}
     wake(names.EVIDENCE_FROZEN, fact(it, "boot-1", **saved))
 
     assert facts_of(it.resumed(), EvidenceSaved).size_bytes == 9

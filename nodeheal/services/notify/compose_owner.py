@@ -159,8 +159,11 @@ def _letter(about: About, phase: Phase, what: str, body: list[str]) -> Notificat
     greeting = [*paragraph(f"Hello {about.owner.name}," if about.owner.name else "Hello,"), ""]
     ending = [
         *field("Job", f"{job.job_id}, run {about.run.number}, in pool {incident.pool}"),
-        *field("Reference", incident.incident_id),
-        *(link("Its recovery, step by step", about.execution) if about.execution else []),
+        *(
+            link("Its recovery, step by step", about.execution)
+            if about.execution
+            else field("Reference", incident.incident_id)
+        ),
     ]
     return Notification(
         key=f"owner/{job.job_id}/{about.run.number}/{phase}",
