@@ -24,6 +24,7 @@ from tests.unit.agent.fakes import IDENTITY, eventually
 
 ALL = tuple(check.name for check in CHECKS)
 SETTLE_SECONDS = 15.0  # until then every check has run once
+GPU_HELPERS = 2  # the streams of gpu_state and of dcgm_counters
 HEARTBEAT_SECONDS = 5.0  # so that this connection exists, too; only while memory is measured
 FAULTS = 200
 STORM_LINES_PER_SECOND, STORM_SECONDS = 10_000, 10
@@ -55,28 +56,42 @@ def _footprint(idle_seconds: float) -> dict[str, float]:
     all_of_it, own = _memory(None)
     with running_agent(ALL) as (agent, _, _bus):
         time.sleep(SETTLE_SECONDS)
-        helpers = agent.children(recursive=True)
-        before = _cpu_seconds([agent, *helpers])
-        time.sleep(idle_seconds)
-        busy = _cpu_seconds([agent, *helpers]) - before
+        idle_percent = _idle_percent(agent, idle_seconds)
         all_of_it, own = max((all_of_it, own), _resident(agent))
     return {
         "rss_mib": all_of_it,
         "rss_of_the_agent_alone_mib": own,
-        **_with_gpus(),
-        "idle_cpu_percent": round(100 * busy / idle_seconds, 3),
+        **_with_gpus(idle_seconds),
+        "idle_cpu_percent": idle_percent,
         "idle_measured_s": idle_seconds,
     }
 
 
-def _with_gpus() -> dict[str, float]:
-    """Measure a node whose GPU library stays open in a process; the memory of the real driver's library is not
-    known.
+def _idle_percent(agent: psutil.Process, seconds: float) -> float:
+    """Measure the processor time of the agent and of the helpers that stay, in percent of a core."""
+    processes = [agent, *_helpers(agent)]
+    before = _cpu_seconds(processes)
+    time.sleep(seconds)
+    return round(100 * (_cpu_seconds(processes) - before) / seconds, 3)
+
+
+def _with_gpus(idle_seconds: float) -> dict[str, float]:
+    """Measure a node whose GPU library and whose `dcgmi dmon` stay open, each in a process; the memory of the real
+    driver's library, and the cost of the real dcgmi, are not known.
     """
     if shutil.which("gcc") is None:
         return {}
     with eight_gpus() as gpus:
-        return {"rss_with_8_gpus_mib": _memory(gpus)[0]}
+        rss_mib = _memory(gpus)[0]
+        with running_agent(ALL, furnished=gpus) as (agent, _, _bus):
+            time.sleep(SETTLE_SECONDS)
+            idle_percent = _idle_percent(agent, idle_seconds)
+    return {"rss_with_8_gpus_mib": rss_mib, "idle_cpu_with_8_gpus_percent": idle_percent}
+
+
+def _helpers(agent: psutil.Process) -> list[psutil.Process]:
+    """Return the agent's own processes beside it, without the tools that they run."""
+    return [one for one in agent.children(recursive=True) if one.name().startswith("python")]
 
 
 def _memory(gpus: Furnished | None) -> tuple[float, float]:
@@ -84,7 +99,7 @@ def _memory(gpus: Furnished | None) -> tuple[float, float]:
     with running_agent(ALL, every_seconds=HEARTBEAT_SECONDS, furnished=gpus) as (agent, _, bus):
         time.sleep(SETTLE_SECONDS)
         eventually(lambda: bus.table.beats)
-        return _resident(agent, helpers=1 if gpus else 0)
+        return _resident(agent, helpers=GPU_HELPERS if gpus else 0)
 
 
 def _resident(agent: psutil.Process, helpers: int = 0) -> tuple[float, float]:
@@ -92,7 +107,7 @@ def _resident(agent: psutil.Process, helpers: int = 0) -> tuple[float, float]:
     found: list[psutil.Process] = []
 
     def are_at_rest() -> bool:
-        found[:] = agent.children(recursive=True)
+        found[:] = _helpers(agent)
         return len(found) == helpers
 
     eventually(are_at_rest)

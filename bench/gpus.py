@@ -1,5 +1,6 @@
 """Simulates a node with eight NVIDIA GPUs: the tests' library, and a matching /proc."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,13 @@ watching.Place = lambda *given: plain(*given, proc=Path({proc!r}))
 from nodeheal.agent.main import main
 sys.exit(main())
 """
+# In the place of DCGM's tool: what it prints, at the same interval. Its own cost is not the agent's.
+_DCGMI = """#!/bin/sh
+case "$1" in
+  health) echo '{{"body": {{"Overall Health": {{"value": "Healthy"}}}}}}' ;;
+  dmon) while :; do for gpu in $(seq 0 {gpus}); do echo "GPU $gpu  0  0"; done; sleep 10; done ;;
+esac
+"""
 
 
 @contextmanager
@@ -34,7 +42,12 @@ def furnished(folder: Path) -> tuple[Furnished, FakeGpus]:
     """Create a node with eight healthy GPUs in this folder, and the control of its GPUs."""
     gpus = FakeGpus(build(folder / "lib"), folder / "state")
     gpus.set(gpus=COUNT, **{f"gpu{number}_links": LINKS for number in range(COUNT)})
-    return Furnished(_SCRIPT.format(proc=str(_proc(folder / "proc"))), gpus.environment), gpus
+    tools = folder / "bin"
+    tools.mkdir()
+    (tools / "dcgmi").write_text(_DCGMI.format(gpus=COUNT - 1))
+    (tools / "dcgmi").chmod(0o755)
+    path = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    return Furnished(_SCRIPT.format(proc=str(_proc(folder / "proc"))), {**gpus.environment, **path}), gpus
 
 
 def _proc(folder: Path) -> Path:

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
@@ -201,11 +201,12 @@ class Sandbox(MachineOrders):
         tags: dict[str, str] | None = None,
         agent: list[str] | None = None,
         heartbeat_seconds: float = 60.0,
+        checks: Sequence[str] = (),
     ) -> NodeHandle:
         """Register a simulated node with SSM and ECS and boot it. Its role is the deployed node role, if there is one.
 
         `tags`: instead of the tag that permits nodeheal to act. `agent`: a command to run instead of the agent, for
-        tests.
+        tests. `checks`: those of its agent.
         """
         managed = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
         request = {
@@ -216,13 +217,16 @@ class Sandbox(MachineOrders):
             "tags": managed if tags is None else tags,
             "agent": agent,
             "heartbeat_seconds": heartbeat_seconds,
+            "checks": list(checks),
         }
         made = self._call("add_node", request)
         return NodeHandle(
             made["node_id"], made["pool"], made["address"], Path(made["directory"]), made["container_instance_arn"]
         )
 
-    def add_slurm(self, pool: str, count: int, gpus: int = 2) -> tuple[list[NodeHandle], Path]:
+    def add_slurm(
+        self, pool: str, count: int, gpus: int = 2, *, checks: Sequence[str] = ()
+    ) -> tuple[list[NodeHandle], Path]:
         """Create a Slurm cluster `slurm-POOL` with its controller and nodes; returns the nodes and its slurm.conf."""
         request = {
             "pool": pool,
@@ -231,6 +235,7 @@ class Sandbox(MachineOrders):
             "count": count,
             "role_arn": self.outputs.get("NodeRoleArn"),
             "tags": {names.MANAGED_TAG: names.MANAGED_TAG_VALUE},
+            "checks": list(checks),
         }
         made = self._call("add_slurm", request)
         nodes = [NodeHandle(one["node_id"], pool, one["address"], Path(one["directory"]), "") for one in made["nodes"]]

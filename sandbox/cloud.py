@@ -190,6 +190,7 @@ def _kind(request: Json) -> NodeKind:
         role_arn=request.get("role_arn"),
         agent=request.get("agent"),
         heartbeat_seconds=request.get("heartbeat_seconds", 60.0),
+        checks=tuple(request.get("checks", ())),
         user_data=request.get("data", {}).get("UserData", ""),
     )
 

@@ -31,6 +31,7 @@ class NodeKind:
     heartbeat_seconds: float = 60.0
     user_data: str = ""  # of the launch template, as Base64
     scheduler: SchedulerKind = SchedulerKind.ECS
+    checks: tuple[str, ...] = ()  # of its agents
 
 
 # Without it the ECS agent registers a machine without the tags of its EC2 instance (aws/amazon-ecs-agent, README).
@@ -130,6 +131,7 @@ class Fleet:
             heartbeat_seconds=kind.heartbeat_seconds,
             role=(kind.role_arn or "").rpartition("/")[2],
             scheduler=kind.scheduler,
+            checks=kind.checks,
         )
         role = kind.role_arn
         credentials = (lambda: hybrid_node_credentials(role, node_id)) if role else None

@@ -50,6 +50,7 @@ class NodeSpec:
     heartbeat_seconds: float = 60.0
     role: str = ""  # the name of its role
     scheduler: SchedulerKind = SchedulerKind.ECS
+    checks: tuple[str, ...] = ()  # of its agent; those of the host's state would see the host that all nodes share
 
 
 @dataclass(frozen=True)
@@ -313,7 +314,7 @@ class Node:
             "dcgm_drills_file": str(self.directory / "dcgm-drills.json"),
             "address": self.spec.address,
             "accelerators": self.spec.gpus,
-            "checks": [],  # all simulated nodes share one host: its faults are not the node's own
+            "checks": list(self.spec.checks),
             "heartbeat_seconds": self.spec.heartbeat_seconds,
             "drills": True,
             "scheduler": self.spec.scheduler.value,

@@ -64,6 +64,8 @@ class Script:
     scheduler: SchedulerKind = SchedulerKind.ECS
     provider: str = "hybrid"  # or "group" (EC2 in an Auto Scaling group), "template" (EC2 from a launch template)
     expects: Expected | None = None  # where the catalog alone does not determine it
+    checks: tuple[str, ...] = ()  # those of the nodes' agents
+    dcgm_value: tuple[int, int] | None = None  # a field and its value, injected into DCGM instead of the kernel line
     breaks: int = 1  # this many nodes show the fault line, beginning with the gang's second
     kills: bool | None = None  # whether ranks die of it; None: by the catalog's action
     of_host: bool = False  # a persistent fault of the host: on another one it is gone

@@ -45,7 +45,9 @@ class SlurmStory(Story):
         missing = why_missing()
         if missing:
             raise StoryError(missing)
-        nodes, self._configuration = self.sandbox.add_slurm(self.script.pool, self.script.nodes)
+        nodes, self._configuration = self.sandbox.add_slurm(
+            self.script.pool, self.script.nodes, checks=self.script.checks
+        )
         self._await(self._is_slurm_up, READY_SECONDS, "all nodes have registered with slurmctld")
         return nodes
 

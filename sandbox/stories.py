@@ -12,6 +12,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Awaited, Ending, Family, NodeState, Provider, Verdict
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
+from nodeheal.parsers.dcgm_injected import POLICY_DOUBLE_BIT
 from nodeheal.services.operators.operator_guardrails import pause_pool, reset_breaker
 from nodeheal.services.operators.release_node import release_node
 from sandbox.script import SUBJECTS, Expected, Move, Script
@@ -218,6 +219,18 @@ STORIES: dict[str, Named] = {
     "gpu-reset-refused": Named(
         "the driver asks for a reset, and something has the GPU open: the node is rebooted instead",
         _wants_reset(prepares=(_gpu_is_held,)),
+    ),
+    "dcgm-policy": Named(
+        "a double-bit error that only DCGM's policies read is injected: the node is isolated, rebooted and proven",
+        Script(
+            "dcgmi test --inject --gpuid 0 -f 319 -v 4",
+            Family.dcgm,
+            POLICY_DOUBLE_BIT,
+            dcgm_value=(319, 4),
+            checks=("dcgm_counters",),
+            steps=300,  # the job must still run when the counter is read, at most ten seconds later
+            kills=False,  # nothing but the counter is changed
+        ),
     ),
     "fixed-by-replacement": Named("the reboot does not help; a warm spare takes over", fallen(persists=True)),
     "fixed-by-stop-start": Named(

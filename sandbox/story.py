@@ -4,6 +4,8 @@ It starts the job and breaks a node. From then on it only watches: the deployed 
 restarts the job.
 """
 
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +25,8 @@ from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry
 from sandbox.client import NodeHandle, Sandbox
 from sandbox.job_file import NotSubmitted, submit, typed, write_job_file
+from sandbox.node import TOOLS
+from sandbox.processes import NODE_MARK
 from sandbox.script import GANG_NODES, Move, Script
 from sandbox.training import Training
 
@@ -113,11 +117,14 @@ class Story:
         self.sandbox.fire_schedules()  # warm-up pings come every five minutes; a demo does not wait
         self._await(lambda: len(self._nodes()) == self.script.nodes, READY_SECONDS, "all agents have reported")
         self._say(f"{self.script.nodes} {self.script.kind_of_nodes} are up, each with its agent")
+        if self.script.dcgm_value:  # what a counter shows at its first reading is no fault
+            followed = [handle.directory / "dcgm_followed" for handle in self._handles]
+            self._await(lambda: all(map(Path.exists, followed)), READY_SECONDS, "each agent reads DCGM's counters")
 
     def _made_nodes(self) -> list[NodeHandle]:
         pool, count = self.script.pool, self.script.nodes
         if self.script.provider == "hybrid":
-            return [self.sandbox.add_node(pool) for _ in range(count)]
+            return [self.sandbox.add_node(pool, checks=self.script.checks) for _ in range(count)]
         template = self.sandbox.add_template(pool)
         if self.script.provider == "group":
             names_of = self.sandbox.add_group(pool, template, count)
@@ -170,16 +177,26 @@ class Story:
         """Break the second node of the gang first: rank 0, which writes the story's progress, runs on the first."""
         told, victim = self.told, self._handles[1]
         told.broken = victim.node_id
-        told.fault_at = self._inject(victim)
+        told.fault_at = self._inject_into_dcgm(victim) if self.script.dcgm_value else self._inject(victim)
         for other in [handle for handle in self._handles if handle is not victim][: self.script.breaks - 1]:
             self._inject(other)
         assert told.training is not None
         told.step_at_fault = told.training.read().step_at(told.fault_at)
-        self._line(told.fault_at, "fault", f"{victim.node_id}'s kernel log: {self.script.fault_line}")
+        where = "" if self.script.dcgm_value else "'s kernel log"
+        self._line(told.fault_at, "fault", f"{victim.node_id}{where}: {self.script.fault_line}")
 
     def break_again(self, line: str) -> None:
         """Inject another fault into the broken node."""
         self._inject(self._handles[1], line)
+
+    def _inject_into_dcgm(self, handle: NodeHandle) -> float:
+        """Inject the value on the node, as a person there does. Nothing else of the node breaks."""
+        assert self.script.dcgm_value is not None
+        field, value = map(str, self.script.dcgm_value)
+        command = [sys.executable, str(TOOLS / "dcgmi"), "test", "--inject", "--gpuid", "0", "-f", field, "-v", value]
+        at = time.time()
+        subprocess.run(command, env={NODE_MARK: str(handle.directory)}, check=True, stdout=subprocess.DEVNULL)
+        return at
 
     def _inject(self, handle: NodeHandle, line: str = "") -> float:
         line, script = line or self.script.fault_line, self.script

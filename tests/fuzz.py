@@ -27,6 +27,7 @@ from nodeheal.contract.job_acts import parse_job_act
 from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
 from nodeheal.parsers.all_reduce import parse_all_reduce
 from nodeheal.parsers.dcgm_diag import parse_diagnostic
+from nodeheal.parsers.dcgm_dmon import read_rows
 from nodeheal.parsers.dcgm_health import parse_health
 from nodeheal.parsers.efa_tools import parse_efa
 from nodeheal.parsers.fi_pingpong import Ended, parse_pingpong
@@ -106,6 +107,11 @@ def targets() -> list[Target]:
     return [
         Target("dcgm-diag", text(parse_diagnostic), tools("dcgm_diag")),
         Target("dcgm-health", text(parse_health), tools("dcgm_health")),
+        Target(
+            "dcgm-dmon",
+            text(lambda said: list(read_rows(said, (311, 319)))),
+            [b"#Entity\nGPU 0  0  4\nGPU 1  N/A  0\n"],
+        ),
         Target("nvidia-smi", text(parse_nvidia_smi), tools("nvidia_smi")),
         Target("neuron", text(parse_neuron), tools("neuron")),
         Target("efa", text(parse_efa), [*tools("efa"), *tools("ib")]),

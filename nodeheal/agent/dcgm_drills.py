@@ -6,12 +6,15 @@ Root writes the file in a folder of its own, and the agent's user reads it. A re
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.safe_files import replace_file
 from nodeheal.contract.json_text import read_json
-from nodeheal.parsers.dcgm_injected import XID_FIELD, health_code
+from nodeheal.contract.names import DRILL_MARK
+from nodeheal.parsers.dcgm_injected import XID_FIELD, counter_code, health_code
+from nodeheal.parsers.finding import Finding
 
 FILE_MODE = 0o644
 # DCGM keeps an XID until its host engine restarts, at the latest at the next boot. Any other value lasts until the
@@ -24,14 +27,16 @@ Notes = dict[str, float | None]  # by `GPU 3 DCGM_FR_…`: until when, in monoto
 def note(
     config: AgentConfig, gpu: int, field: int, value: str, monotonic: Callable[[], float] = time.monotonic
 ) -> Callable[[], None]:
-    """Record the finding that DCGM's health may report for the value. Returns a function that removes the record.
+    """Record the findings that the agent may report for the value. Returns a function that removes the record.
 
     Raises OSError.
     """
-    code, before = health_code(field, value), _read(config)
-    if code is None:
+    codes, before = filter(None, (health_code(field, value), counter_code(field, value))), _read(config)
+    until = None if field == XID_FIELD else monotonic() + HELD_SECONDS
+    noted = {_key(f"GPU {gpu}", code): until for code in codes}
+    if not noted:
         return lambda: None
-    _write(config, {**before, _key(f"GPU {gpu}", code): None if field == XID_FIELD else monotonic() + HELD_SECONDS})
+    _write(config, {**before, **noted})
     return lambda: _write(config, before)
 
 
@@ -42,6 +47,13 @@ def is_drilled(
     key, notes = _key(component, code), _read(config) if config.drills else {}
     until = notes.get(key, 0.0)
     return key in notes and (until is None or monotonic() < until)
+
+
+def marked(finding: Finding, config: AgentConfig) -> Finding:
+    """Return the finding, with the drill's mark where a drill has injected it."""
+    if not is_drilled(config, finding.component, finding.code):
+        return finding
+    return replace(finding, message=f"{finding.message} {DRILL_MARK}")
 
 
 def _key(component: str | None, code: str) -> str:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from nodeheal.agent.check_now import NOT_HERE, Row, answers_of, check_name, row_of
-from nodeheal.agent.checks import clock_skew, dcgm, own, progress
+from nodeheal.agent.checks import clock_skew, dcgm, dcgm_counters, own, progress
 from nodeheal.agent.checks.check import Check, Place
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.registry import chosen
@@ -63,7 +63,8 @@ SAID_CHARACTERS = 1_000
 # Slurm sets no PATH for its prolog.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/aws/neuron/bin:/opt/amazon/efa/bin"
 # `progress` is about a job, not the node. `clock_skew` needs AWS: jobs must start while AWS is out of reach.
-_NOT_OF_A_PROLOG = (progress.CHECK.name, clock_skew.CHECK.name)
+# `dcgm_counters` shows no rise at one look.
+_NOT_OF_A_PROLOG = (progress.CHECK.name, clock_skew.CHECK.name, dcgm_counters.CHECK.name)
 _JOB_ID = re.compile(r"[0-9]{1,12}")
 _READ_BYTES = 65_536
 

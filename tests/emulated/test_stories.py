@@ -46,7 +46,16 @@ BOOT_SECONDS = 1.5
 POLICY = json.loads((Path(sandbox.__file__).parent / "policy.json").read_text("utf-8"))
 # Of those that share a pool of the sandbox's policy, each is in another cloud; who takes EC2's machines away is last.
 CLOUDS = (
-    ("fixed-by-reboot", "gpu-reset", "approval-given", "two-faults", "replaced-by-group", "swap", "application"),
+    (
+        "fixed-by-reboot",
+        "dcgm-policy",
+        "gpu-reset",
+        "approval-given",
+        "two-faults",
+        "replaced-by-group",
+        "swap",
+        "application",
+    ),
     ("fixed-by-replacement", "approval-refused", "tasks-of-others", "stale-event", "paused", "no-capacity"),
     ("never-returns", "approval-ignored", "fixed-by-stop-start", "two-nodes", "unknown", "no-spare"),
     ("breaker-open", "gpu-reset-refused", "replaced-from-template", "budget-full", "early-warning", "remap"),
@@ -64,11 +73,12 @@ class Stage:
     def play(self, name: str, script: Script) -> dict[str, Any]:
         """Play the script, quicker than for people; its report. The judge of the demo's exit code must be content."""
         pool = script.pool if script.pool in POLICY["pools"] else name
+        steps = script.steps if script.dcgm_value else 120  # that fault is found some seconds later
         cloud = self._cloud_of(name)
         _forget_emails(cloud)
         story = Story(
             cloud,
-            replace(script, pool=pool, job=name, boot_seconds=BOOT_SECONDS, steps=120, step_seconds=0.06),
+            replace(script, pool=pool, job=name, boot_seconds=BOOT_SECONDS, steps=steps, step_seconds=0.06),
             lambda told, text: None,
         )
         story.play()
@@ -150,6 +160,7 @@ SWAPPED = ["Isolate node", "Freeze evidence", "Replace node", "Run diagnostics",
 # The path of every story that the demo knows by name.
 PATHS = {
     "fixed-by-reboot": HEALED,
+    "dcgm-policy": HEALED,
     "gpu-reset": HEALED,
     "gpu-reset-refused": HEALED,  # the state of the reset is that of the reboot after it
     "fixed-by-replacement": [
@@ -196,6 +207,7 @@ FAILS = ["DIAGNOSE", "FAILED"]
 # What came of each of their steps.
 RESULTS = {
     "fixed-by-reboot": REBOOTED,
+    "dcgm-policy": REBOOTED,
     "gpu-reset": REBOOTED,
     "gpu-reset-refused": [*OUT, ["REBOOT", "FAILED"], *done("REBOOT", "DIAGNOSE"), *BACK],
     "fixed-by-replacement": [*OUT, *done("REBOOT"), FAILS, *done("REPLACE", "DIAGNOSE", "RESTART_WORKLOAD")],

@@ -20,7 +20,7 @@ from sandbox.report import judge, make_report
 from sandbox.script import SUBJECTS, Expected, Script
 from sandbox.slurm import why_missing
 from sandbox.slurm_story import SlurmStory
-from sandbox.stories import ECC, fallen
+from sandbox.stories import ECC, STORIES, fallen
 from sandbox.story import Story
 from tests.emulated.operators import operator
 
@@ -29,7 +29,6 @@ RECOVERED, HUMAN = SUBJECTS[Ending.RECOVERED], SUBJECTS[Ending.HANDED_TO_A_HUMAN
 ON_SLURM: dict[str, Any] = {
     "scheduler": SchedulerKind.SLURM,
     "boot_seconds": 1.5,
-    "steps": 120,
     "step_seconds": 0.06,
 }
 
@@ -43,7 +42,8 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 def play(cloud: Sandbox, name: str, script: Script) -> tuple[SlurmStory, dict[str, Any]]:
     """Play it; the judge of the demo's exit code must be content."""
-    story = story_of(cloud, replace(script, pool=name, job=name, **ON_SLURM), lambda told, text: None)
+    steps = script.steps if script.dcgm_value else 120  # that fault is found some seconds later
+    story = story_of(cloud, replace(script, pool=name, job=name, steps=steps, **ON_SLURM), lambda told, text: None)
     assert isinstance(story, SlurmStory)
     story.play()
     report = make_report(story)
@@ -203,3 +203,15 @@ def test_a_double_bit_error_is_healed_on_a_node_that_a_person_has_drained_before
     assert story.slurm_reason(story.victim) == "ada looks"
     told = " ".join(entry["text"] for entry in report["incident"]["timeline"])
     assert "was out of service before (drain" in told
+
+
+def test_a_drill_of_dcgms_policies_heals_a_node_of_slurm(cloud: Sandbox) -> None:
+    _, report = play(cloud, "policy", STORIES["dcgm-policy"].script)
+
+    assert report["attempts"] == {"REBOOT": 1}
+    assert [step for step, _ in report["incident"]["results"]][:4] == [
+        "ISOLATE",
+        "FREEZE_EVIDENCE",
+        "REBOOT",
+        "DIAGNOSE",
+    ]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from nodeheal.cli.parse import app
 from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.faults.catalog import find
-from nodeheal.parsers import dcgm_diag, dcgm_health, efa_tools, neuron_tools, nvidia_smi
+from nodeheal.parsers import dcgm_diag, dcgm_health, dcgm_injected, efa_tools, neuron_tools, nvidia_smi
 from nodeheal.parsers.dcgm_errors import NAMES
 from tests.unit.parsers.goldens import DIRECTORY, golden, names
 
@@ -24,7 +24,9 @@ COMMANDS = {
     "ib": "efa",
 }
 RECORDINGS = names(*(f"{prefix}_*" for prefix in COMMANDS))
-EMITTED = dcgm_diag.CODES | dcgm_health.CODES | nvidia_smi.CODES | neuron_tools.CODES | efa_tools.CODES
+EMITTED = (
+    dcgm_diag.CODES | dcgm_injected.CODES | dcgm_health.CODES | nvidia_smi.CODES | neuron_tools.CODES | efa_tools.CODES
+)
 FINDING_KEYS = ["family", "code", "subcode", "component", "verdict", "action", "reason", "message"]
 
 

@@ -236,11 +236,21 @@ def test_a_drill_in_dcgm_says_who_sees_it_and_that_an_incident_may_follow(ports:
 def test_a_drill_in_dcgm_that_a_value_of_the_driver_ends_says_so(ports: Ports, drills: MemoryDrills) -> None:
     said = run(NODE, "--dcgm", "ecc_dbe=4", "--why", "does the exporter page?")
 
-    assert "it holds until the driver's next value" in said.output
-    assert "DCGM_FR_VOLATILE_DBE_DETECTED" in said.output
+    assert "it holds until the host engine asks the driver again" in said.output
+    assert "POLICY_DBE" in said.output
 
 
-@pytest.mark.parametrize("value", ["ecc_dbe_memory=4", "ecc_dbe=0", "xid=13", "150=40"])
+@pytest.mark.parametrize("value", ["ecc_dbe_memory=4", "319=4"])
+def test_a_drill_of_dcgms_policies_names_the_check_that_reports_it(
+    ports: Ports, drills: MemoryDrills, value: str
+) -> None:
+    said = run(NODE, "--dcgm", value, "--why", "as on HyperPod's page")
+
+    assert "the check `dcgm_counters`" in said.output
+    assert "reports it as POLICY_DBE: an incident opens then, marked as a drill" in said.output
+
+
+@pytest.mark.parametrize("value", ["ecc_dbe_memory=0", "ecc_dbe=0", "xid=13", "150=40"])
 def test_a_drill_in_dcgm_that_no_health_watch_reads_says_that_nothing_follows(
     ports: Ports, drills: MemoryDrills, value: str
 ) -> None:

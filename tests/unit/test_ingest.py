@@ -90,6 +90,19 @@ def test_a_second_fault_joins_the_open_incident() -> None:
     assert len(ports.workflows.started) == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("is_driver_first", [True, False])
+def test_dcgms_counter_and_the_drivers_line_of_one_error_are_one_incident(is_driver_first: bool) -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+    counter = {"event_id": "counter", "family": Family.dcgm, "code": "POLICY_DBE", "component": "GPU 0"}
+    events = [xid(48), xid(48).model_copy(update={**counter, "source": "dcgm_counters"})]
+
+    taken = take(ports, *(events if is_driver_first else events[::-1]))
+
+    assert taken == [Ingested.OPENED, Ingested.JOINED]
+    assert len(ports.workflows.started) == 1  # type: ignore[attr-defined]
+
+
 def test_an_event_from_before_the_current_boot_is_history_and_acts_on_nothing() -> None:
     ports = memory_ports()
     ports.nodes.save(node(boot_id="boot-2", past_boots=("boot-1",)))

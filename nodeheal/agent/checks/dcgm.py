@@ -1,8 +1,8 @@
 """Checks DCGM's health watches, and whether its host engine runs.
 
 Watches are off until somebody enables them, and are lost when the host engine restarts. A run that finds them off
-enables them, which is safe to repeat. Policy violations are not used: `dcgmi policy --reg` does not name the GPU, and
-its policy would replace an operator's own; see docs/adr/0024. `dcgmi diag` runs on command only.
+enables them, which is safe to repeat. What DCGM's policies read is followed by `dcgm_counters`. `dcgmi diag` runs on
+command only.
 """
 
 import re
@@ -13,11 +13,10 @@ from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, Stat
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.tools import is_installed
 from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.dcgm_drills import is_drilled
+from nodeheal.agent.dcgm_drills import marked
 from nodeheal.agent.dcgm_host import dcgmi
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.nvlink_state import COMMAND, SECONDS, printed_state
-from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.dcgm_errors import is_about_nvlinks
 from nodeheal.parsers.dcgm_health import parse_health
@@ -77,20 +76,12 @@ def judge_health(text: str, place: Place) -> CheckResult:
 
 def _result(report: Report, findings: Sequence[Finding], config: AgentConfig) -> CheckResult:
     problems = tuple(
-        Problem(
-            _marked(finding, config), finding.message, confirm=NVLINK_LOOKS if is_about_nvlinks(finding.code) else 1
-        )
+        Problem(marked(finding, config), finding.message, confirm=NVLINK_LOOKS if is_about_nvlinks(finding.code) else 1)
         for finding in findings
     )
     return CheckResult(
         problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason
     )
-
-
-def _marked(finding: Finding, config: AgentConfig) -> Finding:
-    if not is_drilled(config, finding.component, finding.code):
-        return finding
-    return replace(finding, message=f"{finding.message} {DRILL_MARK}")
 
 
 def judge_engine(enabled: Output) -> CheckResult:

@@ -3,6 +3,7 @@
 from nodeheal.agent.checks import (
     clock_skew,
     dcgm,
+    dcgm_counters,
     disk,
     gpu_count,
     gpu_state,
@@ -26,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     gpu_count.CHECK,
     nvidia_smi.CHECK,
     dcgm.CHECK,
+    dcgm_counters.CHECK,
     nvidia_services.CHECK,
     neuron.CHECK,
     rdma.CHECK,

@@ -18,7 +18,7 @@ from nodeheal.domain.recovery.incident import History, Incident
 from nodeheal.domain.recovery.ladder import first_step
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.domain.verbs import VERBS
-from nodeheal.parsers.dcgm_injected import XID_FIELD, health_code
+from nodeheal.parsers.dcgm_injected import XID_FIELD, counter_code, health_code
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
@@ -66,11 +66,13 @@ def _of_a_repeat(known: str, ports: Ports) -> tuple[str, ...]:
 
 
 def _of_dcgm(node: Node, drill: DcgmDrill, ports: Ports, policy: RecoveryPolicy) -> Foretold:
-    code = health_code(drill.field, drill.value)
+    by_counters = counter_code(drill.field, drill.value)
+    code = by_counters or health_code(drill.field, drill.value)
     if code is None or find(Family.dcgm, code) is None:
         return Foretold(
             (
-                "no health watch of DCGM 4.6 reports this value: nodeheal does not see it, and opens no incident.",
+                "no health watch of DCGM 4.6 and no check reports this value: nodeheal does not see it, and opens no "
+                "incident.",
                 "DCGM's policies, dcgm-exporter and other clients see it if they read this field",
             ),
             is_seen=False,
@@ -79,6 +81,13 @@ def _of_dcgm(node: Node, drill: DcgmDrill, ports: Ports, policy: RecoveryPolicy)
     if drill.field == XID_FIELD:
         lasts = "DCGM 4.4.1 and newer keep it until the host engine starts again; older ones do not watch XIDs"
     then = _foretell(node, _event(node, Family.dcgm, code, None, f"GPU {drill.gpu}", ports), ports, policy)
+    if by_counters is not None:
+        then_seen = (
+            "it holds until the host engine asks the driver again, which a watch that somebody has may do sooner",
+            "if the node's agent runs the check `dcgm_counters` (`checks` in its agent.toml), it reads the value",
+            f"within seconds, and reports it as {code}: an incident opens then, marked as a drill; else none comes",
+        )
+        return replace(then, lines=(*then_seen, *then.lines))
     seen = (
         lasts,
         "if the node's agent runs the check `dcgm` (`checks` in its agent.toml), it asks `dcgmi health` every five",

@@ -4,7 +4,7 @@ import json
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -120,6 +120,14 @@ def test_a_test_that_was_not_done_runs_once_more(second: Output, verdict: Verdic
 
     assert made.ran == ["dcgmi diag -r 3 -j", "dcgmi diag -r memory_bandwidth -j"]
     assert (report.verdict, report.reason.endswith("(once more: Memory Bandwidth)")) == (verdict, True)
+
+
+def test_where_there_is_one_deadline_for_all_nothing_runs_again() -> None:
+    made = replace(bench(2, dcgmi=undone("pcie", BUSY)), deadline_seconds=30.0)
+
+    report, _ = dcgm.check(made)
+
+    assert (made.ran, report.verdict) == (["dcgmi diag -r 2 -j"], Verdict.UNKNOWN)
 
 
 def test_a_test_that_cannot_run_by_name_runs_again_with_its_level() -> None:

@@ -18,6 +18,7 @@ from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import load
 from nodeheal.agent.dcgm_drills import HELD_SECONDS, is_drilled, note
 from nodeheal.contract.names import DRILL_MARK
+from nodeheal.parsers.dcgm_dmon import read_rows
 from sandbox.toml import toml
 from tests.unit.agent.documents import script_of
 from tests.unit.agent.fakes import NodeFolder
@@ -86,15 +87,18 @@ def told(ended: Ended) -> Any:
     return json.loads(ended.stdout)
 
 
+def shown(dcgm_node: DcgmNode, *fields: int) -> dict[int, dict[int, int]]:
+    """What dmon shows of each GPU."""
+    ended = dcgm_node.run("dcgmi", "dmon", "-e", ",".join(map(str, fields)), "-c", "1")
+    return dict(read_rows(ended.stdout, fields))
+
+
 def test_the_value_is_dcgms_and_no_other_gpus(dcgm_node: DcgmNode) -> None:
     ended = dcgm_node.inject()
 
     assert ended.returncode == 0, ended.stderr
     assert told(ended) == {"injected": "230=79", "gpu": 1}
-    assert dcgm_node.run("dcgmi", "dmon", "-e", "230,310", "-c", "1").stdout.splitlines()[1:] == [
-        "GPU 0  0  0",
-        "GPU 1  79  0",
-    ]
+    assert shown(dcgm_node, 230, 310) == {0: {230: 0, 310: 0}, 1: {230: 79, 310: 0}}
 
 
 def test_the_value_is_gone_with_the_boot(dcgm_node: DcgmNode) -> None:
@@ -102,13 +106,13 @@ def test_the_value_is_gone_with_the_boot(dcgm_node: DcgmNode) -> None:
 
     (dcgm_node.tools / "boot_id").write_text("boot-2")
 
-    assert "GPU 1  0" in dcgm_node.run("dcgmi", "dmon", "-e", "230", "-c", "1").stdout
+    assert shown(dcgm_node, 230)[1] == {230: 0}
 
 
 def test_where_no_gpu_is_named_dcgmi_takes_the_second_so_the_agent_names_it(dcgm_node: DcgmNode) -> None:
     dcgm_node.inject(Gpu="0")
 
-    assert "GPU 0  79" in dcgm_node.run("dcgmi", "dmon", "-e", "230", "-c", "1").stdout
+    assert shown(dcgm_node, 230)[0] == {230: 79}
 
 
 @pytest.mark.parametrize(
