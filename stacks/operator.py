@@ -246,10 +246,9 @@ DOCTOR_COMMANDS: Commands = {
         Permission(
             "see what `cdk bootstrap` has created", ("ssm:GetParameter",), (f"{SSM}:parameter/cdk-bootstrap/*",)
         ),
+        Permission("find the agent's rollouts; the call takes no resource", ("ssm:ListAssociations",), ("*",)),
         Permission(
-            "see how the agent's rollouts went; by document, no single association is named",
-            ("ssm:DescribeAssociationExecutions", "ssm:ListAssociations"),
-            ("*",),
+            "see how the agent's rollouts went", ("ssm:DescribeAssociationExecutions",), (f"{SSM}:association/*",)
         ),
         Permission(
             "see with which key the CDK's staging bucket is encrypted",

@@ -29,6 +29,7 @@ LOOKS = {
     "sns:GetSubscriptionAttributes",
 }
 LOOKS |= {"appconfig:ListApplications", "appconfig:ListDeploymentStrategies", "servicequotas:GetAWSDefaultServiceQuota"}
+LOOKS.add("ssm:ListAssociations")
 # What only the functions do, with their budgets and their record.
 NEVER = re.compile(
     r"ecs:(Stop|Start|Run|Register)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:(?!GetInstanceProfile)\w+|lambda:(?!GetAccountSettings|InvokeFunction)\w+"

@@ -144,6 +144,8 @@ def test_a_node_may_speak_for_itself_and_nothing_else(real: Template) -> None:
 
 def test_the_outputs_have_the_names_that_tools_rely_on(real: Template) -> None:
     assert set(real.body["Outputs"]) == {
+        "AgentBucketKeyArn",
+        "AgentBucketName",
         "AgentDownloadPolicyArn",
         "ApprovalKeyArn",
         "BusName",
