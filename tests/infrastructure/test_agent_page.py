@@ -75,6 +75,8 @@ def call(words: list[str]) -> Call:
 def test_every_command_is_a_request_that_aws_can_read(calls: list[Call]) -> None:
     assert [(one.service, one.operation) for one in calls] == [
         ("ssm", "send-command"),
+        ("ssm", "list-associations"),
+        ("ssm", "describe-association-execution-targets"),
         ("ssm", "create-activation"),
         ("ssm", "add-tags-to-resource"),
         ("ec2", "create-tags"),

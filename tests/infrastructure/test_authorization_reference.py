@@ -58,6 +58,7 @@ ARGUMENT_IS_GIVEN = {
     "ecs:ListContainerInstances": "every call names the cluster",
     "eks:DescribeNodegroup": "cluster and node group stand in the path",
     "sns:ListSubscriptionsByTopic": "takes a topic, and cannot be called without",
+    "ssm:DescribeAssociationExecutions": "takes an association, and cannot be called without",
     "ssm:ListTagsForResource": "takes a resource, and cannot be called without",
 }
 
