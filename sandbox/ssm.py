@@ -61,6 +61,7 @@ class Ssm:
             "ListCommandInvocations": self.list_command_invocations,
             "DescribeInstanceInformation": self.describe_instance_information,
             "GetServiceSetting": self.get_service_setting,
+            "ListAssociations": self.list_associations,
             "AddTagsToResource": self.tags.add_tags_to_resource,
             "RemoveTagsFromResource": self.tags.remove_tags_from_resource,
             "ListTagsForResource": self.tags.list_tags_for_resource,
@@ -184,6 +185,11 @@ class Ssm:
             and all(self._node_tags.get(name, {}).get(key) in values for key, values in tagged.items())
         ]
         return {"InstanceInformationList": [describe_node(node) for node in found]}
+
+    def list_associations(self, caller: Caller, request: Json) -> Json:
+        """ListAssociations: none, since the sandbox installs its agents itself and creates no association."""
+        caller.must_be_allowed("ssm:ListAssociations", "*")
+        return {"Associations": []}
 
     def get_service_setting(self, caller: Caller, request: Json) -> Json:
         """GetServiceSetting: the tier of a new account."""

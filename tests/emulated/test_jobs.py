@@ -96,7 +96,7 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     assert "grace@example.com has not confirmed emails" in submitted
     assert (again.returncode, "exists already" in again.stderr) == (1, True)
     assert [rank["status"] for rank in shown["runs"][0]["ranks"]] == ["RUNNING", "RUNNING"]
-    assert f"nodeheal-run-job:{names.job_execution('digits', 1)}" in shown["execution"]
+    assert shown["execution"] is None  # no console shows this cloud
     assert "digits  ECS        RUNNING" in listed
     asked = zip(planned["placement"]["nodes"], ("serve", "connect"), strict=True)
     ways = [ports.operations.get(node_owner(name), f"digits-1-1-network-0-{role}") for name, role in asked]

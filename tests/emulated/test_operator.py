@@ -68,7 +68,7 @@ def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports
     told = json.loads(ada.does("incidents", "show", ended[0]["incident"], "--json"))
     assert (told["is_drill"], told["ending"]) == (True, "RECOVERED")
     assert {"isolated", "rebooted", "diagnosed", "returned"} <= told["phase_seconds"].keys()
-    assert f"states:us-east-1:000000000000:execution:nodeheal-recover-node:{ended[0]['incident']}" in told["execution"]
+    assert told["execution"] == ""  # no console shows this cloud
     assert '"drills": 1' in ada.does("incidents", "export", "drilled", "--format", "json")
     assert "1 REPLACE" in ada.does("nodes", "show", handle.node_id)
 

@@ -137,7 +137,9 @@ def test_a_sweep_hears_a_silent_node_and_asks_ecs_and_ssm_about_it(cloud: Sandbo
 def test_a_signal_about_a_machine_that_is_no_node_writes_nothing(cloud: Sandbox) -> None:
     event = recorded("ec2_state_terminated")
 
-    run(cloud, "nodeheal-take-signal", event)
+    attributes = {"ApproximateReceiveCount": "1"}
+    message = {"messageId": "m1", "eventSource": "aws:sqs", "body": json.dumps(event), "attributes": attributes}
+    run(cloud, "nodeheal-take-signal", {"Records": [message]})
 
     assert stored(cloud, event["detail"]["instance-id"]) == {}
 

@@ -474,7 +474,7 @@ def test_the_command_answers_in_json(
         "is_in_service": False,
         "is_ours": True,
         "is_by_person": False,
-        "has_jobs": False,
+        "jobs": [],
     }
     assert said[1]["nodes"].keys() == {where}
     assert said[2:5] == [{"jobs": []}, {"error": "the command has expired"}, {"error": "drain needs --incident"}]

@@ -5,6 +5,7 @@ READS = frozenset(
         "answers",
         "ask",
         "behind",
+        "calls_at_once",
         "describe",
         "find",
         "find_ranks",

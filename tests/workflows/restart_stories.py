@@ -8,13 +8,11 @@ from typing import Any
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.names import TRAINING_HANG
-from nodeheal.contract.vocabulary import CheckpointFormat, Family
+from nodeheal.contract.vocabulary import CheckpointFormat, Family, JobState
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.ports import Ports
-from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.intake import wakeup
 from tests.unit.builders import scheduler_in, searches_in, stored_job, xid
 from tests.workflows.breaking_world import BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -114,23 +112,15 @@ def a_rank_of_the_restart_is_refused(fuse: Fuse, times: int = NEVER) -> Breaking
     return it
 
 
-def _a_rank_ends_while_the_others_start(fuse: Fuse) -> BreakingWorld:
-    """The start of the next one is throttled; the launch is called again, and finds it."""
-    it = RestartingWorld(fuse)
+def _is_over_before_the_search(fuse: Fuse) -> BreakingWorld:
+    """The search ahead is not taken, and the job completes while the node is away: there is nothing to look for."""
+    fuse.meanwhile["reboot_node", "commands.find-checkpoint"] = _throttled
+    it = RestartingWorld(fuse, checkpoints=CHECKPOINTS)
 
-    def ends() -> None:
-        task_id = "task-llama-2-0"
-        task = scheduler_in(it.plain).tasks.get(task_id)
-        if task is None:
-            it.meanwhile["launch_gang"].append(ends)  # nothing is started yet
-            return
-        it._gone.add(task_id)
-        for status in ("RUNNING", "STOPPED"):
-            change = TaskChange("llama", 2, task_id, task.placement, status, 1, "")
-            wakeup.on_task_change(change, it.plain)
+    def completes() -> None:
+        assert it.plain.jobs.save(replace(stored_job(it.plain, "llama"), state=JobState.COMPLETED))
 
-    before_call(fuse, "launch_gang", "scheduler.start_rank", 2, _throttled)
-    it.meanwhile["launch_gang"] = [ends]
+    it.meanwhile["find_checkpoint"] = [completes]
     return it
 
 
@@ -161,8 +151,8 @@ def _story(
 RESTARTS = (
     _story("it goes on from a checkpoint", _goes_on_from_a_checkpoint, ("reboot_node", "wakeup.on_answer")),
     _story("the search for a checkpoint is throttled", _its_search_is_throttled, ("find_checkpoint",)),
+    _story("its job is over before the search", _is_over_before_the_search, ("find_checkpoint",)),
     _story("a rank is refused", a_rank_of_the_restart_is_refused, ("launch_gang",), A_HUMANS),
-    _story("a rank ends while the others start", _a_rank_ends_while_the_others_start, ("launch_gang",), A_HUMANS),
     _story("a job hangs on all its nodes", _world, ("ingest",), tell=_both_say_that_it_hangs),
     _story("its owner is told", OwnedWorld, ("decide_next_step", "notify")),
 )

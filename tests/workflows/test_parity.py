@@ -184,7 +184,8 @@ PLAYED: dict[str, Play] = {
 
 
 def test_every_story_is_played() -> None:
-    assert {*PLAYED, "two-nodes"} == STORIES.keys()
+    """Apart from the one whose fault is no XID: after its report it goes the path of fixed-by-reboot."""
+    assert {*PLAYED, "two-nodes", "dcgm-policy"} == STORIES.keys()
 
 
 @pytest.mark.parametrize("name", PLAYED)
