@@ -477,7 +477,11 @@ def test_the_command_answers_in_json(
         "jobs": [],
     }
     assert said[1]["nodes"].keys() == {where}
-    assert said[2:5] == [{"jobs": []}, {"error": "the command has expired"}, {"error": "drain needs --incident"}]
+    assert said[2:5] == [
+        {"jobs": []},
+        {"error": "the command has expired"},
+        {"error": "drain needs --incident with one incident for each of --addresses"},
+    ]
     assert said[5]["nodes"][where]["is_in_service"]
 
 
