@@ -92,7 +92,7 @@ SENTENCES: tuple[tuple[str, str, Sequence[Any]], ...] = (
     ("docs/agent.md", "with NCCL, {} times", (WORDS[ROUNDS],)),
     ("docs/agent.md", "{:.0f} MiB resident with all checks on", (MEASURED["rss_mib"],)),
     ("docs/agent.md", "{:.0f} MiB with eight NVIDIA GPUs", (MEASURED["rss_with_8_gpus_mib"],)),
-    ("docs/agent.md", "{:.0f} to {:.0f} % while the kernel says 10,000 lines", (min(STORMS), max(STORMS))),
+    ("docs/agent.md", "{:.1f} to {:.1f} % while the kernel says 10,000 lines", (min(STORMS), max(STORMS))),
     ("docs/cost.md", "an archive has at most {} MiB", (POLICY.evidence.max_mb,)),
     ("docs/agent.md", "on {} of them at a time", (NODES_AT_ONCE,)),
     ("docs/checkpoints.md", "(up to {} MiB)", (CHECKED_BYTES // MIB,)),
