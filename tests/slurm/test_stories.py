@@ -150,10 +150,10 @@ def test_a_node_that_does_not_heal_stays_drained_and_its_job_which_hangs_is_requ
     assert story.ports.nodes.get(story.victim).state is NodeState.HEALTHY  # type: ignore[union-attr]
 
 
-def test_a_node_that_an_operator_has_replaced_meanwhile_stays_theirs(cloud: Sandbox) -> None:
+def test_a_node_that_an_operator_has_replaced_while_it_reboots_stays_theirs(cloud: Sandbox) -> None:
     def replaces(story: Story) -> str:
         assert isinstance(story, SlurmStory)
-        if not any("takes no new work" in text for _, _, text in story.told.lines):
+        if not any("reboot sent to" in text for _, _, text in story.told.lines):
             return ""
         node = f"NodeName={story.name_of(story.victim)}"
         story.slurm("scontrol", "update", node, "State=FAIL", "Reason=Action:Replace")
