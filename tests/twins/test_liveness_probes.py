@@ -9,6 +9,7 @@ import pytest
 from nodeheal.adapters.aws.liveness_probes import AwsLivenessProbes
 from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.fleet_index import MemoryLivenessProbes
+from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer
@@ -25,13 +26,14 @@ class Said:
 
     def __init__(self) -> None:
         self.ecs, self.ssm, self.ec2 = Aws("ecs"), Aws("ssm"), Aws("ec2")
+        self.hyperpod = MemoryMachines()
 
     def about(self, asked: Node) -> dict[str, ProbeAnswer]:
         stubs = [service.stub for service in (self.ecs, self.ssm, self.ec2)]
         for stub in stubs:
             stub.activate()
         schedulers = {SchedulerKind.ECS: EcsScheduler(self.ecs, self.ecs)}
-        answers = AwsLivenessProbes(schedulers, self.ssm, self.ec2, lambda: NOW).ask(asked)
+        answers = AwsLivenessProbes(schedulers, self.ssm, self.ec2, self.hyperpod, lambda: NOW).ask(asked)
         for stub in stubs:
             stub.assert_no_pending_responses()
         return {answer.witness: answer for answer in answers}
@@ -153,6 +155,6 @@ def test_witnesses_in_memory_say_what_they_are_told_and_nothing_else() -> None:
 def test_a_scheduler_that_this_deployment_does_not_serve_cannot_tell() -> None:
     said = Said()
 
-    answer = AwsLivenessProbes({}, said.ssm, said.ec2, lambda: NOW)._ask_scheduler(HYBRID)
+    answer = AwsLivenessProbes({}, said.ssm, said.ec2, said.hyperpod, lambda: NOW)._ask_scheduler(HYBRID)
 
     assert (answer.witness, answer.is_up) == ("ECS", None)

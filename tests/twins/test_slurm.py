@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.slurm.controller import ANSWER_SECONDS, SlurmController
 from nodeheal.adapters.slurm.scheduler import SlurmScheduler
 from nodeheal.agent.slurm import LOST, REQUEUED
@@ -41,8 +42,9 @@ class Asked:
         self.ssm = ssm
         self.waited = 0.0
         self.ec2 = Aws("ec2")
+        self.hyperpod = MemoryMachines()
         self.ec2.stub.activate()
-        self.controller = SlurmController(ssm, ssm, self.ec2, lambda: NOW, self._sleep)
+        self.controller = SlurmController(ssm, ssm, self.ec2, self.hyperpod, lambda: NOW, self._sleep)
         self.scheduler = SlurmScheduler(self.controller)
 
     def _sleep(self, seconds: float) -> None:
@@ -193,9 +195,9 @@ def test_a_node_is_resumed(slurm: Asked) -> None:
 
 @on_ssm
 def test_a_cluster_is_asked_for_another_machine(slurm: Asked) -> None:
-    slurm.knows().finds().sends("replace", How="action_replace").hears(nodes(**DRAINED, why_not=""))
+    slurm.knows().finds().sends("replace", How="power_down").hears(nodes(**DRAINED, why_not=""))
 
-    slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace, {"10.0.0.8"})
+    slurm.scheduler.have_replaced(broken(), ClusterReplacement.power_down, {"10.0.0.8"})
 
 
 @on_ssm
@@ -203,7 +205,7 @@ def test_a_node_that_ssm_has_at_anothers_address_is_not_replaced(slurm: Asked) -
     slurm.knows()
 
     with pytest.raises(PlacementRefused, match=r"10\.0\.0\.7 as the address of mi-0a, and another node's agent"):
-        slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace, {WHERE})
+        slurm.scheduler.have_replaced(broken(), ClusterReplacement.power_down, {WHERE})
 
 
 @on_ssm

@@ -345,9 +345,9 @@ def test_a_deleted_group_is_told_and_nothing_is_spent() -> None:
 
 
 def test_on_slurm_the_cluster_makes_the_new_node_which_serves_at_once() -> None:
-    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     pool.replaces()
-    assert pool.scheduler.replaced_by_cluster == [(A, ClusterReplacement.action_replace)]
+    assert pool.scheduler.replaced_by_cluster == [(A, ClusterReplacement.power_down)]
     assert (pool.given_back, pool.answer()) == ([], None)
 
     pool.boots()
@@ -413,7 +413,7 @@ def test_on_slurm_what_cannot_be_replaced_is_refused_and_unspent(knobs: dict[str
 
 
 def test_on_slurm_an_order_that_was_not_answered_is_given_again() -> None:
-    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     order, late = pool.scheduler.have_replaced, [True]
 
     def answers_late(node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
@@ -434,7 +434,7 @@ def test_on_slurm_an_order_that_was_not_answered_is_given_again() -> None:
 
 
 def test_on_slurm_the_cluster_is_told_where_other_nodes_are() -> None:
-    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     pool.ports.nodes.save(replace(pool.node(B), address="10.0.0.8"))
     pool.ports.nodes.save(node("mi-1", pool="other", address="10.0.0.9"))
     pool.ports.nodes.save(node("mi-2", pool="other", cluster="far", address="10.0.0.10"))
@@ -448,7 +448,7 @@ def test_on_slurm_the_cluster_is_told_where_other_nodes_are() -> None:
 
 
 def test_on_slurm_a_cluster_that_makes_no_machine_is_named_at_the_deadline() -> None:
-    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     asked = pool.replaces()
 
     ended = conclude(asked, pool.ports)
@@ -461,7 +461,7 @@ def test_on_slurm_a_cluster_that_makes_no_machine_is_named_at_the_deadline() -> 
 
 
 def test_on_slurm_a_new_node_whose_boot_was_lost_is_found_at_the_deadline() -> None:
-    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     asked = pool.replaces()
     late = NOW + timedelta(minutes=5)
     pool.ports.nodes.save(node(N, provider=Provider.ec2, scheduler=SchedulerKind.SLURM, booted_at=late))

@@ -48,7 +48,6 @@ class Termination(StrEnum):
 class ClusterReplacement(StrEnum):
     """How a scheduler's cluster is told to replace the machine of a node by itself."""
 
-    action_replace = "action_replace"  # Slurm's state FAIL with the reason that HyperPod looks for
     power_down = "power_down"  # Slurm's own: ParallelCluster terminates the instance, and launches a static node again
 
 
@@ -57,12 +56,14 @@ class Machine:
     """One machine that exists. An empty field means none: no group, no placement group, no targeted reservation."""
 
     machine_id: str
-    state: str = "running"  # EC2's own word
+    state: str = "running"  # the own word of EC2, or of HyperPod
     instance_type: str = ""
-    group: str = ""  # the Auto Scaling group that keeps it
+    group: str = ""  # the Auto Scaling group that keeps it, or the instance group of a HyperPod cluster
+    hyperpod_cluster: str = ""  # its ARN; to replace the machine destroys all its volumes
     launch_template: str = ""
     launch_template_version: str = ""
     subnet: str = ""
+    address: str = ""  # of a HyperPod cluster's
     placement_group: str = ""
     reservation: str = ""  # id of the capacity reservation that it targets, or ARN of a group of them
     launched_at: datetime | None = None

@@ -12,6 +12,7 @@ from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
+from nodeheal.services.operators.describe_answer import DESTROYED
 from nodeheal.services.operators.foretell import Foretold
 from nodeheal.services.recovery.pool_size import size_of, slots_of
 from nodeheal.services.recovery.spares import next_spare
@@ -59,6 +60,8 @@ def _replaced_by(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     size, knobs = size_of(ports.pools.get(node.pool), ports), policy.pool(node.pool).replacement
     is_hybrid = node.provider is Provider.hybrid
     spare = next_spare(node, ports, policy) if is_hybrid or knobs.prefer_spare else None
+    if node.provider is Provider.hyperpod:
+        return f"HyperPod {DESTROYED.format(node=node.node_id)}; the pool keeps its {size} nodes"
     if spare is None:
         return f"a new machine takes its place once it has passed its diagnostics; the pool keeps its {size} nodes"
     kept = "kept as a spare" if spare.is_spare else "a free node, not kept as a spare"

@@ -16,6 +16,8 @@ from nodeheal.services.jobs.runs import current_run, may_write
 from nodeheal.services.operators.request_action import has_replacement_node
 
 NODES_NAMED = 8
+# What HyperPod does with a node that it replaces.
+DESTROYED = "terminates {node} and destroys all its volumes, and makes a new machine in its place"
 _LOST = "What it has computed and not saved in a checkpoint is lost;"
 
 
@@ -69,10 +71,12 @@ def _of_yes(asked: Decision, incident: Incident, ports: Ports) -> str:
 
 
 def _place(asked: Decision, incident: Incident, ports: Ports) -> str:
-    """Who takes the node's place, where that must be a node which is there already."""
+    """Who takes the node's place, where that must be a node which is there already, or what is lost by it."""
     node = ports.nodes.get(incident.node_id)
-    if asked.action is not Action.REPLACE or node is None or node.provider is not Provider.hybrid:
+    if asked.action is not Action.REPLACE or node is None or node.provider is Provider.ec2:
         return ""
+    if node.provider is Provider.hyperpod:
+        return f" HyperPod {DESTROYED.format(node=node.node_id)}."
     if has_replacement_node(node, ports):
         return (
             f" A free node of pool {node.pool} takes its place. {node.node_id} stays out of service until a human acts."

@@ -46,11 +46,12 @@ def _held(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
 
 def _terminate(node: Node, request: StepRequest, ports: Ports) -> str:
     """Why EC2 will not give it up; empty: it has, or it is gone."""
-    machine = ports.machines.describe(node.instance_id)
+    machines = ports.machines_of(node)
+    machine = machines.describe(node.instance_id)
     if machine is None:
         return ""
     try:
-        ports.machines.terminate_instance(machine, Termination.TERMINATE)
+        machines.terminate_instance(machine, Termination.TERMINATE)
     except MachineRefused as refusal:
         return str(refusal)
     add_timeline_entry(
