@@ -1,6 +1,7 @@
 """A HyperPod cluster in this process: boto3's own client, answered by the sandbox's stand-in."""
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import boto3
@@ -12,6 +13,7 @@ from sandbox.hyperpod import Cluster, HyperPod, Instance
 from sandbox.strict import refusal
 
 NODE, OTHER, SUCCESSOR_ADDRESS = "i-0a1b2c3d4e5f67890", "i-0a1b2c3d4e5f67891", "10.1.0.9"
+LAUNCHED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Hardware:
@@ -46,7 +48,9 @@ class Region:
     def __init__(self) -> None:
         self.hardware, self.behaviour = Hardware(), Behaviour()
         self.hyperpod = HyperPod(self.hardware, self.behaviour)
-        self.cluster = Cluster({name: Instance(name, f"10.1.0.{at}") for at, name in enumerate((NODE, OTHER), 1)})
+        self.cluster = Cluster(
+            {name: Instance(name, f"10.1.0.{at}", launched_at=LAUNCHED) for at, name in enumerate((NODE, OTHER), 1)}
+        )
         self.hyperpod.clusters["training"] = self.cluster
         self.calls: list[str] = []
         self._service = JsonService("sagemaker", self.hyperpod.operations(), lambda headers: _Anybody())

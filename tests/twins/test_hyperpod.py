@@ -1,8 +1,8 @@
-"""Memory and SageMaker keep one specification of HyperPod's nodes; and what only SageMaker says is read as it says it."""
+"""Memory and SageMaker keep one specification of HyperPod's nodes; and what only SageMaker says is read so."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -169,8 +169,6 @@ def test_a_replacement_that_is_asked_for_again_replaces_nothing_else() -> None:
 def test_what_was_launched_in_a_group_since_then_is_listed() -> None:
     region, machines = hyperpod()
     group, now = described(machines).group, datetime.now(UTC)
-    for each in region.cluster.instances.values():
-        each.launched_at = now - timedelta(hours=1)
     machines.terminate_instance(Machine(NODE), Termination.TERMINATE)
     [made] = region.cluster.instances.keys() - {NODE, OTHER}
 

@@ -13,6 +13,7 @@ from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer
+from nodeheal.domain.fleet.machine import Machine
 from nodeheal.domain.fleet.node import Node
 from tests.twins.test_world import ARN, Aws
 from tests.unit.builders import NOW, node
@@ -114,6 +115,16 @@ def test_ec2_knows_whether_the_machine_runs_and_not_whether_the_node_lives(
     answer = said.about(MACHINE)["EC2"]
 
     assert (answer.is_up, answer.gone) == (is_up, gone)
+
+
+def test_hyperpod_says_how_its_node_is_and_ssm_is_not_asked(said: Said) -> None:
+    lost, hyperpods = "no cluster of the settings has the node", node(MACHINE.node_id, provider=Provider.hyperpod)
+    for told in (lost, "the node is Running"):
+        answers = said.ecs_says(hyperpods, connected=None).about(hyperpods)
+
+        assert answers.keys() == {"ECS", "HyperPod"}
+        assert answers["HyperPod"] == ProbeAnswer("HyperPod", None, told)
+        said.hyperpod.machines[MACHINE.node_id] = Machine(MACHINE.node_id, "Running")
 
 
 def test_a_machine_that_ec2_has_forgotten_is_gone(said: Said) -> None:

@@ -14,7 +14,7 @@ from nodeheal.agent.slurm import LOST, REQUEUED
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
-from nodeheal.domain.fleet.machine import ClusterReplacement
+from nodeheal.domain.fleet.machine import ClusterReplacement, Machine
 from nodeheal.domain.fleet.node import Node
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 from nodeheal.parsers.slurm_report import pack
@@ -169,6 +169,19 @@ def test_a_machine_that_ssm_does_not_know_is_no_node_and_nobody_is_asked(slurm: 
     with pytest.raises(NotFound):
         slurm.scheduler.undrain(broken(), NodePlacement("gpu-7", is_schedulable=False))
     assert slurm.scheduler.unmanaged_tasks(broken(), NodePlacement("gpu-7", is_schedulable=False)) == []
+
+
+@on_ssm
+@pytest.mark.parametrize("is_there", [True, False])
+def test_where_a_node_of_hyperpod_is_says_hyperpod(slurm: Asked, is_there: bool) -> None:
+    machine = replace(broken(), provider=Provider.hyperpod, instance_id="i-0000000c")
+    if is_there:
+        slurm.hyperpod.machines["i-0000000c"] = Machine("i-0000000c", "Running", address=WHERE)
+        slurm.finds().sends("nodes").hears(nodes(**IDLE))
+        assert slurm.scheduler.placement_of(machine).name == "gpu-7"
+    else:
+        with pytest.raises(NotFound, match="no node like i-0000000c"):
+            slurm.scheduler.placement_of(machine)
 
 
 @on_ssm
