@@ -120,7 +120,7 @@ def test_a_fault_that_a_reboot_does_not_end_has_hyperpod_replace_the_node() -> N
     assert cluster.replaced_by == cluster.successor
     assert cluster.ended == (Ending.RECOVERED, None)
     assert cluster.node(NODE).state is NodeState.RETIRED
-    assert cluster.node(cluster.successor).state is NodeState.HEALTHY
+    assert cluster.node(cluster.successor).open_incident is None
     assert cluster.ports.hyperpod.describe(cluster.successor).address == SUCCESSOR_ADDRESS  # type: ignore[union-attr]
     assert cluster.ports.pools.holders("demo") == []
     assert not cluster.commands
