@@ -36,12 +36,14 @@ def render() -> dict[Path, str]:
 
 
 def _on_hyperpod() -> list[str]:
-    """Who gets what, in one table."""
-    lines: list[str] = []
+    """Each permission, and which functions have it."""
+    given: dict[str, Permission] = {}
+    holders: dict[str, list[str]] = {}
     for spec in FUNCTIONS:
-        given = on_hyperpod(spec.permissions, ("{each of the setting hyperpod_clusters}",))
-        lines += [f"{spec.stem}:", "", *_table(given), ""] if given else []
-    return lines[:-1]
+        for permission in on_hyperpod(spec.permissions, ("{each of the setting hyperpod_clusters}",)):
+            given[permission.why] = permission
+            holders.setdefault(permission.why, []).append(f"`{spec.stem}`")
+    return [*_table(tuple(given.values())), "", *(f"- {why}: {', '.join(who)}" for why, who in holders.items())]
 
 
 def _iam() -> str:
