@@ -50,14 +50,14 @@ AT_MOST = {
     "-h": 46,
     "nodes list -h": 21,
     "explain xid 79": 57,
-    "status": 128,
-    "nodes list": 114,
+    "status": 129,
+    "nodes list": 115,
     "incidents list": 116,
     "incidents show inc-1234": 118,
     "jobs list": 138,
     "jobs show llama": 142,
-    "approve inc-1234 --why because": 130,
-    "pools list": 129,
+    "approve inc-1234 --why because": 131,
+    "pools list": 130,
 }
 
 

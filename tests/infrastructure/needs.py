@@ -24,6 +24,7 @@ _CLASSES = {
     "incidents": ("stores", "DynamoIncidentStore"),
     "job_notes": ("jobs", "DynamoJobNotes"),
     "jobs": ("jobs", "DynamoJobStore"),
+    "hyperpod": ("hyperpod", "HyperPodMachines"),
     "machines": ("ec2", "Ec2Machines"),
     "notifier": ("notifier", "AwsNotifier"),
     "node_keys": ("node_keys", "DynamoNodeKeys"),
@@ -50,6 +51,7 @@ _SERVICES = {
     "enrolment_tags": ("ec2", "ssm"),
     "evidence": ("s3",),
     "heartbeats": ("dynamodb",),
+    "hyperpod": ("sagemaker",),
     "items": ("dynamodb",),
     "jobs": ("dynamodb",),
     "notifier": ("events", "sns", "sqs"),
@@ -65,6 +67,7 @@ _HELPERS = {"_table": ("items", "Table"), "table": ("items", "Table"), "_owners"
 _HELPERS |= {
     "scheduler": ("ecs.scheduler", "EcsScheduler"),
     "_controller": ("slurm.controller", "SlurmController"),
+    "_hyperpod": ("hyperpod", "HyperPodMachines"),
 }
 _TRANSACTED = {
     "Put": "dynamodb:PutItem",

@@ -1,11 +1,11 @@
-"""A HyperPod cluster in this process: boto3's own client, answered by the sandbox's stand-in."""
+"""A HyperPod cluster in this process: boto3's own client, answered by the sandbox's service."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import boto3
-from botocore.awsrequest import AWSResponse
+from botocore.awsrequest import AWSResponse, HeadersDict
 
 from sandbox.aws_json import JsonService
 from sandbox.behaviour import Behaviour
@@ -72,7 +72,7 @@ class Region:
         assert operation is not None
         self.calls.append(operation.name)
         status, fields, body = self._service.answer(headers, request.body)
-        return AWSResponse(request.url, status, fields, _Body(body))
+        return AWSResponse(request.url, status, HeadersDict(fields), _Body(body))  # type: ignore[arg-type]
 
 
 class _Body:

@@ -1,4 +1,4 @@
-"""Recoveries of HyperPod's nodes on Slurm: the real state machines, services and adapter over a stand-in of SageMaker.
+"""Recoveries of HyperPod's nodes on Slurm: the real state machines, services and adapter over the sandbox's SageMaker.
 
 No command reaches such a node. It boots, and its agent speaks.
 """

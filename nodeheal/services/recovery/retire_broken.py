@@ -24,8 +24,10 @@ def retire_broken(broken_id: str, request: StepRequest, ports: Ports, policy: Re
     if node.state is NodeState.RETIRED:
         ports.pools.release(node.pool, node.node_id)
         return ""
-    if node.provider is Provider.hybrid or node.open_incident != request.incident_id:
-        return "it is a hybrid node" if node.provider is Provider.hybrid else "it is not this incident's"
+    if node.provider is not Provider.ec2:  # HyperPod has taken its machine back before
+        return f"it is a {node.provider} node"
+    if node.open_incident != request.incident_id:
+        return "it is not this incident's"
     quarantined = moved(
         node, NodeState.QUARANTINED, node.state_reason, ports.clock()
     )  # may raise: before anything is touched
@@ -46,12 +48,11 @@ def _held(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
 
 def _terminate(node: Node, request: StepRequest, ports: Ports) -> str:
     """Why EC2 will not give it up; empty: it has, or it is gone."""
-    machines = ports.machines_of(node)
-    machine = machines.describe(node.instance_id)
+    machine = ports.machines.describe(node.instance_id)
     if machine is None:
         return ""
     try:
-        machines.terminate_instance(machine, Termination.TERMINATE)
+        ports.machines.terminate_instance(machine, Termination.TERMINATE)
     except MachineRefused as refusal:
         return str(refusal)
     add_timeline_entry(
