@@ -16,6 +16,12 @@ from sandbox.ec2_state import new_id
 from sandbox.iam import ACCOUNT, REGION
 
 INSTANCE_GROUP = "worker"
+CLUSTER_ID = "sandbox00001"  # of the one cluster that a sandbox may have: the stack has to know it before
+
+
+def arn(cluster_id: str = CLUSTER_ID) -> str:
+    """Return the ARN of a cluster."""
+    return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:cluster/{cluster_id}"
 
 
 class Hardware(Protocol):
@@ -24,8 +30,8 @@ class Hardware(Protocol):
     def reboot(self, instance_id: str) -> None:
         """Take it down and up again."""
 
-    def replace(self, instance_id: str, successor: str, when_up: Callable[[], None]) -> str:
-        """Switch it off permanently and boot another one in its place; returns that one's address."""
+    def replace(self, instance_id: str, successor: str, when_up: Callable[[str], None]) -> None:
+        """Switch it off permanently and boot another one in its place, whose address `when_up` gets."""
 
 
 @dataclass
@@ -55,12 +61,12 @@ class Cluster:
 
     instances: dict[str, Instance] = field(default_factory=dict)
     recovery: str | None = "None"  # NodeRecovery; None: the answer has none
-    cluster_id: str = field(default_factory=lambda: secrets.token_hex(6))
+    cluster_id: str = CLUSTER_ID
 
     @property
     def arn(self) -> str:
         """Its ARN."""
-        return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:cluster/{self.cluster_id}"
+        return arn(self.cluster_id)
 
 
 class HyperPod:
@@ -94,8 +100,8 @@ class HyperPod:
         found = cluster.instances.get(request["NodeId"])
         if found is None:
             raise AwsError("ResourceNotFound", f"Node {request['NodeId']} is not part of cluster {cluster.arn}.")
-        more = {"NodeLogicalId": found.logical_id, "PrivatePrimaryIp": found.address}
-        return {"NodeDetails": found.summary() | more}
+        address = {"PrivatePrimaryIp": found.address} if found.address else {}
+        return {"NodeDetails": {**found.summary(), "NodeLogicalId": found.logical_id, **address}}
 
     def list_cluster_nodes(self, caller: Caller, request: Json) -> Json:
         """ListClusterNodes, on one page."""
@@ -150,9 +156,9 @@ class HyperPod:
         found.status = "ShuttingDown"
         made = Instance(new_id("i"), "", found.logical_id, "Pending")
 
-        def come_up() -> None:
+        def come_up(address: str) -> None:
             cluster.instances.pop(found.instance_id, None)
-            made.status = "Running"
+            made.status, made.address = "Running", address
 
-        made.address = self._hardware.replace(found.instance_id, made.instance_id, come_up)
         cluster.instances[made.instance_id] = made
+        self._hardware.replace(found.instance_id, made.instance_id, come_up)

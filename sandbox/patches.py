@@ -91,7 +91,7 @@ def authorise_ourselves(ssm: JsonService, *queries: QueryService) -> None:
     original = attribute(iam_actions, "extract_iam_action")
 
     def action(service: str, method: str, path: str, headers: Headers, body: bytes, query: Json) -> str | None:
-        if service == "ecs" or (service == "ssm" and ssm.serves(headers)):
+        if service in ("ecs", "sagemaker") or (service == "ssm" and ssm.serves(headers)):
             return None
         if any(service == ours.name and ours.serves(body) for ours in queries):
             return None

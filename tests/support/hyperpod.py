@@ -22,19 +22,18 @@ class Hardware:
     def __init__(self) -> None:
         self.rebooted: list[str] = []
         self.replaced: list[str] = []
-        self._arriving: list[Callable[[], None]] = []
+        self._arriving: list[Callable[[str], None]] = []
 
     def reboot(self, instance_id: str) -> None:
         self.rebooted.append(instance_id)
 
-    def replace(self, instance_id: str, successor: str, when_up: Callable[[], None]) -> str:
+    def replace(self, instance_id: str, successor: str, when_up: Callable[[str], None]) -> None:
         self.replaced.append(instance_id)
         self._arriving.append(when_up)
-        return SUCCESSOR_ADDRESS
 
     def arrive(self) -> None:
         """The machine that takes the last one's place is up."""
-        self._arriving.pop()()
+        self._arriving.pop()(SUCCESSOR_ADDRESS)
 
 
 class _Anybody:

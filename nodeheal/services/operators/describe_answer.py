@@ -73,7 +73,7 @@ def _of_yes(asked: Decision, incident: Incident, ports: Ports) -> str:
 
 
 def _place(asked: Decision, incident: Incident, ports: Ports) -> str:
-    """Who takes the node's place, where that must be a node which is there already; and what HyperPod does not do, or does."""
+    """Who takes the node's place, where that must be a node which is there already. HyperPod: what is lost."""
     node = ports.nodes.get(incident.node_id)
     if node is not None and node.provider is Provider.hyperpod and asked.action in ON_HYPERPOD:
         return f" {ON_HYPERPOD[asked.action].format(node=node.node_id)}."
