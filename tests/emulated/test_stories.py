@@ -132,7 +132,7 @@ def _steps(report: dict[str, Any]) -> list[str]:
 
 
 def _told(path: list[str]) -> list[str]:
-    left_out = ("Open incident", "Decide next step", "Which step?", "Search for a checkpoint?", "Find checkpoint")
+    left_out = ("Open incident", "Decide next step", "Find checkpoint")
     kept = [state for state in path if state not in left_out]
     told = [state for state, before in zip(kept, ["", *kept], strict=False) if state != before]
     return [state for state, after in zip(told, [*told[1:], ""], strict=False) if not _proves_itself(state, after)]
