@@ -59,11 +59,9 @@ class Machine:
     state: str = "running"  # the own word of EC2, or of HyperPod
     instance_type: str = ""
     group: str = ""  # the Auto Scaling group that keeps it, or the instance group of a HyperPod cluster
-    hyperpod_cluster: str = ""  # its ARN; to replace the machine destroys all its volumes
     launch_template: str = ""
     launch_template_version: str = ""
     subnet: str = ""
-    address: str = ""  # of a HyperPod cluster's
     placement_group: str = ""
     reservation: str = ""  # id of the capacity reservation that it targets, or ARN of a group of them
     launched_at: datetime | None = None
@@ -80,6 +78,9 @@ class Machine:
     tenancy: str = "default"
     state_code: str = ""  # EC2's code for why it is in its state
     state_reason: str = ""  # the same for people: code and message
+    # Of HyperPod's only.
+    hyperpod_cluster: str = ""  # its ARN; to replace the machine destroys all its volumes
+    address: str = ""
 
 
 @dataclass(frozen=True)
