@@ -126,6 +126,15 @@ def test_a_fault_that_a_reboot_does_not_end_has_hyperpod_replace_the_node() -> N
     assert not cluster.commands
 
 
+def test_a_replacement_that_rests_on_the_nodes_word_alone_goes_to_a_human() -> None:
+    cluster = HyperPodCluster(code=74)  # its ladder begins with the replacement
+
+    cluster.breaks_down()
+
+    assert cluster.acts == []
+    assert cluster.ended == (Ending.HANDED_TO_A_HUMAN, Escalation.NOT_CONFIRMED)
+
+
 def test_a_cluster_that_repairs_by_itself_is_left_to_it() -> None:
     cluster = HyperPodCluster()
     cluster.region.cluster.recovery = "Automatic"
