@@ -295,10 +295,11 @@ def _job(values: Sequence[str]) -> SlurmJob:
 
 
 def _ended(status: str) -> tuple[int | None, int | None]:
-    """Return exit code and signal of a wait(2) status."""
-    if not status.isdecimal():
+    """Return exit code and signal: Slurm 22.05 prints a wait(2) status, 24.11 the two with a colon between."""
+    code, colon, signal = status.partition(":")
+    if not code.isdecimal() or (colon and not signal.isdecimal()):
         return None, None
-    return int(status) >> 8, int(status) & 0x7F
+    return (int(code), int(signal)) if colon else (int(code) >> 8, int(code) & 0x7F)
 
 
 def _time(text: str) -> int | None:
