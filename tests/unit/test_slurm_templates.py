@@ -146,7 +146,7 @@ def test_the_head_node_gets_the_package_the_prolog_and_its_tag_and_hands_its_nod
     assert machine.calls[-1] == told
 
 
-@pytest.mark.parametrize(("inactive", "looks"), [(0, 1), (3, 60)])
+@pytest.mark.parametrize(("inactive", "looks"), [(0, 1), (3, 180)])
 def test_a_compute_node_waits_for_its_agent_and_starts_without_one(machine: Machine, inactive: int, looks: int) -> None:
     said = machine.run(PARALLELCLUSTER / "compute.sh", inactive=inactive)
 
