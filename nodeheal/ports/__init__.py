@@ -29,6 +29,7 @@ from nodeheal.ports.storage import (
     NodeStore,
     OperationStore,
     PoolStore,
+    RecordsEpoch,
 )
 
 
@@ -50,6 +51,7 @@ class Ports:
     notifier: Notifier
     fleet_index: FleetIndex
     heartbeats: Heartbeats
+    epoch: RecordsEpoch
     enrolment_tags: EnrolmentTags
     liveness_probes: LivenessProbes
     sign_upload: SignUpload

@@ -1,6 +1,7 @@
 """Machines behind nodes, the workflows that run, and which machines are enrolled."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -33,6 +34,15 @@ class Machines(Protocol):
         """What the group has done since then to get machines, oldest first. Raises MachineRefused for no such group."""
 
 
+@dataclass(frozen=True)
+class Started:
+    """What an execution was started for: the recovery of a node, or one submission of a job."""
+
+    node_id: str = ""
+    job_id: str = ""
+    submission: int = 0
+
+
 class Workflows(Protocol):
     """Runs the workflows."""
 
@@ -44,6 +54,12 @@ class Workflows(Protocol):
 
     def resume(self, token: str, result: StepResult | JobResult) -> bool:
         """Hand a waiting task its result. False: nobody waits with this token any more."""
+
+    def started_since(self, since: datetime) -> Sequence[Started]:
+        """What executions were started for since then, the newest first."""
+
+    def has_moved(self, job_id: str, submission: int, since: datetime) -> bool:
+        """Whether run_job for this submission has gone on since then, or does not run."""
 
 
 class EnrolmentTags(Protocol):

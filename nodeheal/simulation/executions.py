@@ -32,6 +32,7 @@ class Running:
     ask: Ask | None = None
     timer: Due | None = None
     is_over: bool = False
+    moved_at: float = 0.0  # when it last went on
 
 
 # The result of a task: an answer, a failure, or None where its token resumes it.
@@ -56,6 +57,7 @@ class Executions:
         self._waiting: dict[str, tuple[Running, Ask]] = {}
         self._tokens = 0
         self.names: set[str] = set()
+        self.begun: dict[str, tuple[float, Json]] = {}  # by name: when, and its input
         self.live: dict[str, Running] = {}
         self.transitions = 0
         self.carry_out: CarryOut = lambda running, ask: None
@@ -65,6 +67,7 @@ class Executions:
         if name in self.names:
             return None
         self.names.add(name)
+        self.begun[name] = (self._agenda.now, given)
         arn = _ARN.format(stem=stem, name=name)
         started_at = self._agenda.clock().strftime("%Y-%m-%dT%H:%M:%S.000Z")
         watcher, machine = Watcher(entered=lambda _: self._count()), self._machines[stem]
@@ -116,6 +119,7 @@ class Executions:
     def _go_on(self, running: Running, move: Move) -> None:
         if running.is_over:
             return
+        running.moved_at = self._agenda.now
         match move:
             case Ask():
                 self._begin(running, move)

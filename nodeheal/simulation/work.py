@@ -48,6 +48,9 @@ class Training(Ranks):
     def _submit(self) -> None:
         if self._fleet.is_over:
             return
+        if self._ports.epoch.read().has_gone_back:  # it is refused
+            self._agenda.after(NEXT_JOB_SECONDS, self._submit)
+            return
         self._submitted += 1
         name = f"job-{self._submitted:05d}"
         lasts = lognormal(self._stream, self._work.days * DAY, 0.5)
