@@ -78,6 +78,11 @@ REQUEST_JOB = Permission(
     ("lambda:InvokeFunction",),
     ("arn:{partition}:lambda:{region}:{account}:function:" + names.JOB_FUNCTION,),
 )
+RECONCILE = Permission(
+    "have restored records set right by the one function that compares them with the scheduler and the executions",
+    ("lambda:InvokeFunction",),
+    ("arn:{partition}:lambda:{region}:{account}:function:" + names.RECONCILE_FUNCTION,),
+)
 COUNT_NODES = Permission(
     "count pools and their nodes; nothing else of the table",
     ("dynamodb:Query",),
@@ -193,6 +198,7 @@ NODE_COMMANDS: Commands = {
     "nodes replace": (READ, ASK),
     "pools list": (READ,),
     "pools sweep": (READ, ASK),
+    "reconcile": (RECONCILE,),
     "status": (READ,),
     "owners subscribe": (SUBSCRIBE_OWNER,),
     "emails confirm": (CONFIRM_EMAIL,),

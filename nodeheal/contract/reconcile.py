@@ -7,7 +7,7 @@ from nodeheal.contract.job_acts import WHY_CHARACTERS
 
 
 class ReconcileRequest(Frozen):
-    """`why`: who asks, and the reason, for the record. Without `is_to_apply` the answer only says what would be done."""
+    """`why`: who asks, and the reason, for the record. Unless `is_to_apply`, the answer says what would be done."""
 
     why: str = Field(min_length=1, max_length=WHY_CHARACTERS)
     is_to_apply: bool = False

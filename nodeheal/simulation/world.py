@@ -226,6 +226,9 @@ class World:
         answer = reconcile_records(request, self.raw, self.policy)
         for one in answer.corrections:
             self.trace.tell("corrects", one.about, one.text)
+            self.work.doubt(one.about)
+        for node_id in self.fleet.nodes.keys() - self.nodes.nodes.keys():
+            self.scheduler.draining.discard(node_id)  # as the command tells people to: the node is new since then
         return answer.is_over
 
     # Functions

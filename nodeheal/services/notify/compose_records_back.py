@@ -17,8 +17,8 @@ def compose_records_back(epoch: Epoch, console_links: ConsoleLinks) -> Notificat
     body = [
         *paragraph(
             f"The table of nodeheal is an older copy of itself. It does not know what was done from {since} until "
-            f"{until}. nodeheal does nothing until you have set the records right: no node is touched, and no job starts. "
-            "Health events wait in their queue."
+            f"{until}. nodeheal does nothing until you have set the records right: no node is touched, and no job "
+            "starts. Health events wait in their queue."
         ),
         "",
         *field("Needed", needed),

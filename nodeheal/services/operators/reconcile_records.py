@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from nodeheal.contract.reconcile import CorrectionMade, ReconcileAnswer, ReconcileRequest
-from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState
+from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Provider
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.domain.jobs.job import Job
@@ -78,11 +78,15 @@ class _Reconciliation:
         pools = ports.fleet_index.pools()
         self._nodes = [node for pool in pools for node in ports.nodes.in_pool(pool)]
         self._jobs = [job for pool in pools for job in ports.job_notes.in_pool(pool, live_only=True)]
+        known = {node.instance_id for node in (*self._nodes, *ports.nodes.unenrolled())}
+        self._new_machines = sorted(ports.heartbeats.newest().keys() - known)
         self._live = [incident for pool in pools for incident in self._under_way(pool)]
 
     def corrections(self) -> list[Correction]:
         """Return them in the order in which they are to be made: ranks end and incidents are handed over first."""
-        return [*self._of_ranks(), *self._of_incidents(), *self._of_jobs(), *self._of_nodes(), *self._of_attempts()]
+        machines = [*self._of_nodes(), *self._of_new_machines()]
+        # Jobs come later: what ran on a machine that is gone has ended.
+        return [*self._of_ranks(), *self._of_incidents(), *machines, *self._of_jobs(), *self._of_attempts()]
 
     def unknown_ranks(self) -> Iterator[tuple[Scheduler, str, TaskChange]]:
         """Yield what runs for nodeheal and no run on record has, each with its scheduler and cluster."""
@@ -120,8 +124,9 @@ class _Reconciliation:
                 closed_at=now,
             )
         )
-        owners = (incident_owner(incident.incident_id), node_owner(incident.node_id))
-        of_it = [op for owner in owners for op in ports.operations.open_of(owner)]
+        others = [node.node_id for node in self._nodes if node.open_incident == incident.incident_id]
+        owners = [incident_owner(incident.incident_id), *map(node_owner, {incident.node_id, *others})]
+        of_it = [operation for owner in owners for operation in ports.operations.open_of(owner)]
         self._end(operation for operation in of_it if operation.incident_id == incident.incident_id)
         free_place(incident, ports)
 
@@ -135,32 +140,42 @@ class _Reconciliation:
         for one in self._started:
             submitted[one.job_id] = max(one.submission, submitted.get(one.job_id, 0))
         listed = {job.job_id: job for job in self._jobs}
-        named = [self._ports.jobs.get(name) for name in submitted if name and name not in listed]
-        for job in [*listed.values(), *(job for job in named if job is not None)]:
-            newest = max(job.submission, submitted.get(job.job_id, 0))
-            has_moved = not job.is_over and self._ports.workflows.has_moved(job.job_id, job.submission, self._since)
-            if job.is_over or has_moved or newest > job.submission:
+        for name in sorted((listed.keys() | submitted.keys()) - {""}):
+            job, used = listed.get(name) or self._ports.jobs.get(name), submitted.get(name, 0)
+            if job is None:
+                yield Correction(name, "it is not on record: submit it again, under another name", lambda: None)
+            elif used > job.submission or (not job.is_over and self._has_moved(job)):
                 text = "its workflow is not where its record is: the job is handed to a human"
-                text = "how its ranks ended is noted" if job.is_over and newest == job.submission else text
-                yield Correction(job.job_id, text, partial(self._give_up, job, newest))
-        for name in sorted(submitted.keys() - listed.keys() - {"", *(job.job_id for job in named if job is not None)}):
-            yield Correction(name, "it is not on record: submit it again, under another name", lambda: None)
+                yield Correction(name, text, partial(self._give_up, job, max(used, job.submission) + 1))
+            elif job.is_over and name in listed:
+                yield Correction(name, "how its ranks have ended is noted", partial(self._note_ends, job))
 
-    def _give_up(self, job: Job, newest: int) -> None:
-        """Its number of submissions rises: its workflow finds itself superseded, and the next one has a new name."""
-        run = self._ports.jobs.get_run(job.job_id, job.current_run)
-        if run is not None:
-            note_ends(job, run, self._ports)
+    def _has_moved(self, job: Job) -> bool:
+        return self._ports.workflows.has_moved(job.job_id, job.submission, self._since)
+
+    def _give_up(self, job: Job, submission: int) -> None:
+        """With a new number its workflow finds itself superseded, and the next one has a name that was never used."""
+        self._note_ends(job)
         self._end(self._ports.operations.open_of(job_owner(job.job_id)))
 
         def given_up(known: Job) -> Job:
-            known = replace(known, submission=max(known.submission, newest + 1))
+            known = replace(known, submission=max(known.submission, submission))
             return known if known.is_over else replace(known, state=JobState.FAILED, summary=self._why)
 
         leave(change_job(job.job_id, self._ports, given_up), self._ports)
 
+    def _note_ends(self, job: Job) -> None:
+        run = self._ports.jobs.get_run(job.job_id, job.current_run)
+        if run is not None:
+            note_ends(job, run, self._ports)
+
     def _of_nodes(self) -> Iterator[Correction]:
         for node in self._touched():
+            if node.provider is Provider.ec2 and self._ports.machines.describe(node.instance_id) is None:
+                yield Correction(
+                    node.node_id, "its machine is gone: it is retired", partial(self._retire, node.node_id)
+                )
+                continue
             placement = self._placement(node)
             is_out = node.state in OUT_OF_SERVICE
             if placement is None:
@@ -174,6 +189,14 @@ class _Reconciliation:
             elif not is_out and node.open_incident is not None:
                 text = f"it is in service, and free of {node.open_incident}"
                 yield Correction(node.node_id, text, partial(self._free, node.node_id))
+
+    def _of_new_machines(self) -> Iterator[Correction]:
+        """Yield what only a person can do: no record says of what pool they are."""
+        for machine_id in self._new_machines:
+            text = (
+                "it is new since then, and not on record: enroll it again, and see that its scheduler has it in service"
+            )
+            yield Correction(machine_id, text, lambda: None)
 
     def _touched(self) -> list[Node]:
         """Return the nodes that a recovery may have done something to since then."""
@@ -217,6 +240,17 @@ class _Reconciliation:
         out = node if node.state in OUT_OF_SERVICE else moved(node, NodeState.ISOLATED, self._why, now)
         return replace(moved(out, NodeState.QUARANTINED, self._why, now), open_incident=incident_id, drained_by_us=True)
 
+    def _retire(self, node_id: str) -> None:
+        def retired(node: Node) -> Node:
+            out = node
+            if node.state in (NodeState.ISOLATED, NodeState.RECOVERING):  # they have no other way there
+                out = moved(node, NodeState.QUARANTINED, self._why, self._ports.clock())
+            gone = moved(out, NodeState.RETIRED, self._why, self._ports.clock())
+            return replace(gone, drained_by_us=False, job_id=None, claimed_by=None)
+
+        change_node(node_id, self._ports, retired)
+        self._free(node_id)
+
     def _free(self, node_id: str) -> None:
         change_node(node_id, self._ports, lambda known: replace(known, open_incident=None))
         pool = node_of(node_id, self._ports).pool
@@ -224,9 +258,13 @@ class _Reconciliation:
             self._ports.pools.release(slots, node_id)
 
     def _of_attempts(self) -> Iterator[Correction]:
-        for node in self._touched():
-            text = "what was tried on it is not on record: all its attempts count as spent from now on"
-            yield Correction(node.node_id, text, partial(self._spend, node.node_id))
+        limits = self._policy.limits.values()
+        recovered = {started.node_id for started in self._started} & set(self._new_machines)
+        for name in dict.fromkeys([*(node.node_id for node in self._touched()), *sorted(recovered)]):
+            spent = self._ports.attempts.spent(node_scope(name), *limits)
+            if any(spent[limit.group] < limit.limit for limit in limits):
+                text = "what was tried on it is not on record: all its attempts count as spent from now on"
+                yield Correction(name, text, partial(self._spend, name))
 
     def _spend(self, node_id: str) -> None:
         """The same restore spends them once, however often it is set right."""
