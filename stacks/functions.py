@@ -76,13 +76,17 @@ class FunctionSpec:
     def every_permission(self) -> tuple[Permission, ...]:
         """Return its own permissions, and those of every function of its kind."""
         queued = (take_messages(self.queue), QUARANTINE) if self.queue else ()
-        looks = (SEE_RECORDS_MARK,) if self.acts_by_records else ()
-        return (own_log(self.log_group), *self.state, *looks, *queued, *self.permissions)
+        return (own_log(self.log_group), *self.state, *self._looks, *queued, *self.permissions)
 
     @property
     def acts_by_records(self) -> bool:
         """Whether it looks first whether the records are whole (lambdas/composition.py)."""
         return KEEP in self.state and self.stem != "notify"
+
+    @property
+    def _looks(self) -> tuple[Permission, ...]:
+        """Return what that needs, beside what the function has for its own work."""
+        return (SEE_RECORDS_MARK,) if self.acts_by_records and READ_KEYS not in self.permissions else ()
 
     @property
     def module(self) -> str:
@@ -174,7 +178,7 @@ FUNCTIONS = (
             LIST_TASKS,
             READ_HEARTBEATS,
             Permission(
-                "ask machines for the interval of the policy, in the items of their heartbeats, and renew the records' mark",
+                "ask machines for the interval of the policy in their heartbeats, and renew the mark of the records",
                 ("dynamodb:UpdateItem",),
                 ("{heartbeats}",),
             ),
@@ -345,6 +349,7 @@ FUNCTIONS = (
         (
             CHANGE,
             FIND_NODE,
+            SEE_NODE,
             SEE_HOLDER,
             *UNDRAIN_NODE,
             *ASK_CONTROLLER,
@@ -357,7 +362,6 @@ FUNCTIONS = (
             MARK_RECORDS,
             *SEE_EXECUTIONS,
             READ_POLICY,
-            ANNOUNCE,
             RESUME,
         ),
         timeout_seconds=55,  # a person waits for it; what is left, the next call goes on with

@@ -118,8 +118,8 @@ SEE_MACHINES = Permission(
     "see whether EC2 knows a node; the call takes no resource", ("ec2:DescribeInstances",), ("*",)
 )
 SEE_MARKS = (
-    SEE_INSTANCES,
-    SEE_MACHINES,
+    SEE_MANAGED_NODES,
+    SEE_INSTANCE_TAGS,
     Permission("see whether a hybrid node is tagged as enrolled", ("ssm:ListTagsForResource",), _HYBRID),
 )
 CHANGE_MARKS = (

@@ -93,7 +93,9 @@ MARK_RECORDS = Permission(
     only_keys(names.EPOCH_KEY),
 )
 READ_KEYS = Permission(
-    "read the public key with which a node signs what it reports", ("dynamodb:GetItem",), ("{heartbeats}",)
+    "read the public key with which a node signs what it reports, and the records' mark",
+    ("dynamodb:GetItem",),
+    ("{heartbeats}",),
 )
 SEE_INSTANCE_TAGS = Permission(
     "see whether an operator has tagged the instance of an unknown node as enrolled; the call takes no resource",
@@ -129,9 +131,7 @@ SEE_EXECUTIONS = (
         "see which recoveries and jobs were started", ("states:ListExecutions",), ("{recover_node}", "{run_job}")
     ),
     Permission(
-        "see what an execution was started for, and whether it has gone on",
-        ("states:DescribeExecution", "states:GetExecutionHistory"),
-        _EXECUTIONS,
+        "see what an execution was started for, and whether it runs", ("states:DescribeExecution",), _EXECUTIONS
     ),
 )
 START_RECOVERY = Permission("start the recovery of a new incident", ("states:StartExecution",), ("{recover_node}",))

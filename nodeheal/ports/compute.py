@@ -58,8 +58,8 @@ class Workflows(Protocol):
     def started_since(self, since: datetime) -> Sequence[Started]:
         """What executions were started for since then, the newest first."""
 
-    def has_moved(self, job_id: str, submission: int, since: datetime) -> bool:
-        """Whether run_job for this submission has gone on since then, or does not run."""
+    def runs_job(self, job_id: str, submission: int) -> bool:
+        """Whether run_job for this submission has begun, and has not ended."""
 
 
 class EnrolmentTags(Protocol):

@@ -32,7 +32,6 @@ class Running:
     ask: Ask | None = None
     timer: Due | None = None
     is_over: bool = False
-    moved_at: float = 0.0  # when it last went on
 
 
 # The result of a task: an answer, a failure, or None where its token resumes it.
@@ -119,7 +118,6 @@ class Executions:
     def _go_on(self, running: Running, move: Move) -> None:
         if running.is_over:
             return
-        running.moved_at = self._agenda.now
         match move:
             case Ask():
                 self._begin(running, move)

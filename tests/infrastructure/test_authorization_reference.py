@@ -57,6 +57,8 @@ ARGUMENT_IS_GIVEN = {
     "ecs:ListAttributes": "every call names the cluster",
     "ecs:ListContainerInstances": "every call names the cluster",
     "eks:DescribeNodegroup": "cluster and node group stand in the path",
+    "states:DescribeExecution": "takes an execution, and cannot be called without",
+    "states:ListExecutions": "adapters/aws/workflows.py names the workflow",
     "sns:ListSubscriptionsByTopic": "takes a topic, and cannot be called without",
     "ssm:DescribeAssociationExecutions": "takes an association, and cannot be called without",
     "ssm:ListTagsForResource": "takes a resource, and cannot be called without",

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
-from nodeheal.adapters.aws.items import Table, plain, to_item
+from nodeheal.adapters.aws.items import Item, Table, plain, to_item
 from nodeheal.contract import names
 from nodeheal.domain.records_epoch import Epoch
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient
 
 _AT = "renewed_at"
-_KEY = {names.HEARTBEAT_KEY: {"S": names.EPOCH_KEY}}
 
 
 class DynamoRecordsEpoch:
@@ -23,13 +22,11 @@ class DynamoRecordsEpoch:
         self._rows, self._client, self._outside = rows, client, outside
 
     def read(self) -> Epoch:
+        key = {names.HEARTBEAT_KEY: {"S": names.EPOCH_KEY}}
         with throttles_named("GetItem"):
-            outside = self._client.get_item(TableName=self._outside, Key=_KEY, ConsistentRead=True).get("Item", {})
+            outside = self._client.get_item(TableName=self._outside, Key=key, ConsistentRead=True).get("Item")
         # Last: a renewal between the two reads makes the table's mark look newer, and not older.
-        in_table = self._rows.get(names.SWEEP_PK, names.EPOCH_SK) or {}
-        return Epoch(
-            *(datetime.fromisoformat(at) if (at := plain(one).get(_AT)) else None for one in (in_table, outside))
-        )
+        return Epoch(in_table=_mark(self._rows.get(names.SWEEP_PK, names.EPOCH_SK)), outside=_mark(outside))
 
     def renew(self, known: Epoch, at: datetime) -> bool:
         now = _text(at)
@@ -49,7 +46,7 @@ class DynamoRecordsEpoch:
             with throttles_named("UpdateItem"):
                 self._client.update_item(
                     TableName=self._outside,
-                    Key=_KEY,
+                    Key={names.HEARTBEAT_KEY: {"S": names.EPOCH_KEY}},
                     UpdateExpression=f"SET {_AT} = :now",
                     ConditionExpression=f"attribute_not_exists({_AT}) OR {_AT} < :now",
                     ExpressionAttributeValues={":now": {"S": now}},
@@ -57,6 +54,10 @@ class DynamoRecordsEpoch:
         except ClientError as error:
             if code_of(error) != "ConditionalCheckFailedException":
                 raise
+
+
+def _mark(item: Item | None) -> datetime | None:
+    return datetime.fromisoformat(plain(item)[_AT]) if item else None
 
 
 def _text(at: datetime) -> str:

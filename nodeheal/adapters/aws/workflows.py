@@ -80,19 +80,15 @@ class StepFunctionsWorkflows:
         except ValidationError:
             return
 
-    def has_moved(self, job_id: str, submission: int, since: datetime) -> bool:
+    def runs_job(self, job_id: str, submission: int) -> bool:
         from botocore.exceptions import ClientError
 
         machine = self._run_job_arn.replace(":stateMachine:", ":execution:")
         arn = f"{machine}:{job_execution(job_id, submission)}"
         try:
             with throttles_named("DescribeExecution"):
-                if self._client().describe_execution(executionArn=arn)["status"] != "RUNNING":
-                    return True
-            with throttles_named("GetExecutionHistory"):
-                newest = self._client().get_execution_history(executionArn=arn, reverseOrder=True, maxResults=1)
+                return self._client().describe_execution(executionArn=arn)["status"] == "RUNNING"
         except ClientError as error:
             if code_of(error) != "ExecutionDoesNotExist":
                 raise
-            return True
-        return any(event["timestamp"] >= since for event in newest["events"])
+            return False

@@ -218,7 +218,7 @@ class MemoryWorkflows:
     resumed: dict[str, StepResult | JobResult] = field(default_factory=dict)
     expired: set[str] = field(default_factory=set)
     since: dict[Started, datetime] = field(default_factory=dict)  # when each was started, where a test says so
-    moved: set[tuple[str, int]] = field(default_factory=set)  # submissions whose executions went on, or ended
+    ended: set[tuple[str, int]] = field(default_factory=set)  # submissions whose executions have ended
 
     def start(self, incident_id: str, node_id: str) -> None:
         if incident_id not in self.started:
@@ -237,8 +237,8 @@ class MemoryWorkflows:
     def started_since(self, since: datetime) -> Sequence[Started]:
         return [started for started, at in self.since.items() if at >= since]
 
-    def has_moved(self, job_id: str, submission: int, since: datetime) -> bool:
-        return (job_id, submission) in self.moved
+    def runs_job(self, job_id: str, submission: int) -> bool:
+        return (job_id, submission) in self.jobs_started and (job_id, submission) not in self.ended
 
 
 @dataclass
