@@ -35,7 +35,8 @@ POLICY_NAME = "nodeheal-operator-{region}"
 DOCTOR_POLICY_NAME = "nodeheal-doctor-{region}"
 JOBS_POLICY_NAME = "nodeheal-jobs-{region}"
 APPCONFIG = "arn:{partition}:appconfig:{region}:{account}"
-_APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}", f"{APPCONFIG}:application/{{policy_application}}/*")
+# Itself and all in it, in one pattern: a policy has 6,144 characters, and AppConfig's ids are all of one length.
+_APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}*",)
 _HYBRID = (f"{SSM}:managed-instance/*",)
 ONLY_OUR_TAGS: Conditions = {
     "ForAllValues:StringEquals": {"aws:TagKeys": (names.MANAGED_TAG, names.RACK_TAG)},
