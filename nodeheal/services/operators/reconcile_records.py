@@ -34,6 +34,7 @@ from nodeheal.services.saving import change_job, change_node, node_of
 
 # An incident that waits for an approval or a breaker lasts days; an older one that is still open is broken.
 LONGEST_INCIDENT = timedelta(days=90)
+_SECOND = timedelta(seconds=1)  # the list knows the second only
 _ENTRY = "records-restored"
 _NOT_ON_RECORD = "nodeheal: its run is not on record since the table was restored"
 
@@ -110,7 +111,7 @@ def _look(since: datetime, why: str, ports: Ports) -> _Lost:
             incident
             for pool in pools
             for state in (IncidentState.OPEN, IncidentState.WAITING)
-            for incident in ports.fleet_index.incidents(pool, state, now - LONGEST_INCIDENT, now)
+            for incident in ports.fleet_index.incidents(pool, state, now - LONGEST_INCIDENT, now + _SECOND)
         ],
         new_machines=sorted(ports.heartbeats.newest().keys() - known),
     )
