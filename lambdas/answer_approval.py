@@ -42,7 +42,7 @@ def handler(event: Event, context: object) -> Event:
 
 
 def _answer(request: APIGatewayProxyEventV2) -> tuple[int, str]:
-    records().must_be_whole()
+    records().must_be_whole(ports())
     query = dict(request.query_string_parameters or {})
     question, answer = links().read(query, ports().clock())
     if request.http_method != "POST":

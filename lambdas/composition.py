@@ -147,10 +147,10 @@ class Records:
     def __init__(self) -> None:
         self._whole_at = float("-inf")
 
-    def must_be_whole(self) -> None:
+    def must_be_whole(self, ports: Ports) -> None:
         """Raises NotAccepted where the table was restored, and nobody has set the records right."""
         if monotonic() - self._whole_at >= _RECORDS_SECONDS:
-            refuse_if_gone_back(ports())
+            refuse_if_gone_back(ports)
             self._whole_at = monotonic()
 
 
@@ -212,7 +212,7 @@ def queued(function: str, take: Callable[[str], None], *, acts: bool = True) -> 
     def take_record(record: SQSRecord) -> None:
         try:
             if acts:
-                records().must_be_whole()
+                records().must_be_whole(ports())
             take(record.body)
         except Exception as error:
             if is_temporary(error) or int(record.attributes.approximate_receive_count) < _CRASHES:
@@ -244,7 +244,7 @@ def step(
             return None
         request = parse.model_validate(event)
         logger().info("step asked", extra={"request": request.model_dump(mode="json", exclude={"task_token"})})
-        records().must_be_whole()
+        records().must_be_whole(ports())
         answer = serve(request)
         emit(lambda: measure(request, answer))
         if answer is None:

@@ -32,7 +32,7 @@ def _answer(event: Event) -> JobAnswer:
     except ValueError as error:
         return JobRefused(code=JobRefusal.INVALID, text=str(error))
     try:
-        records().must_be_whole()
+        records().must_be_whole(ports())
     except NotAccepted as error:
         return JobRefused(code=JobRefusal.NOT_NOW, text=str(error))
     return request_job(act, ports(), policy(), task_definitions)

@@ -119,7 +119,7 @@ def described_rank(number: int, status: str, **more: str) -> dict[str, Any]:
 
 @on_ecs
 def test_ranks_that_have_not_ended_are_found_without_their_records(aws: Aws) -> None:  # noqa: F811
-    """One that is to end counts until it has, but on a machine that ECS does not reach. Tasks of others do not count."""
+    """One that is to end counts until it has, but on a machine that ECS does not reach. Others' tasks never count."""
     running = [described_rank(0, "RUNNING"), {"taskArn": f"{TASK}-9", "lastStatus": "RUNNING", "startedBy": "eve"}]
     stopping = [
         described_rank(1, "STOPPING", desiredStatus="STOPPED", connectivity="CONNECTED"),

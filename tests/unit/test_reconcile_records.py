@@ -15,7 +15,6 @@ from nodeheal.domain.operation import incident_owner, job_owner
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.ports import Ports
 from nodeheal.ports.compute import Started
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.reconcile_records import reconcile_records
@@ -44,7 +43,7 @@ class Restored:
     """A world whose table went back by an hour: nodes A and C in service, and nothing else on record."""
 
     def __init__(self) -> None:
-        self.ports: Ports = memory_ports()
+        self.ports = memory_ports()
         for node_id in (A, C):
             assert self.ports.nodes.save(node(node_id, accelerators=8))
         self.ports.epoch.renew(Epoch(), NOW - HOUR)
