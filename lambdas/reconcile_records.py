@@ -9,7 +9,7 @@ from nodeheal.services.operators.reconcile_records import reconcile_records
 
 
 def handler(event: Event, context: object) -> Event | None:
-    """Answer with what was set right, or would be. Raises ValidationError for a request that is none."""
+    """Answer with what was set right, or would be. Raises ValidationError for anything else."""
     if is_ping(event):
         return None
     request = ReconcileRequest.model_validate(event, strict=True)

@@ -1,12 +1,16 @@
 """`nodeheal reconcile`: what a person does after the table of records was restored."""
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, clearly
 from nodeheal.cli.node_acts import DryRun, WhyOrDryRun, Yes, goes_on, on_record
 from nodeheal.cli.say import say, say_json
-from nodeheal.contract.reconcile import ReconcileAnswer
+
+if TYPE_CHECKING:
+    from nodeheal.contract.reconcile import ReconcileAnswer
 
 NOT_OVER = 1
 
@@ -40,7 +44,7 @@ def reconcile(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False
         raise typer.Exit(NOT_OVER)
 
 
-def _in_words(answer: ReconcileAnswer) -> list[str]:
+def _in_words(answer: "ReconcileAnswer") -> list[str]:
     period = f"{answer.lost_since:%Y-%m-%d %H:%M:%S} UTC until {answer.lost_until:%Y-%m-%d %H:%M:%S} UTC"
     return [
         f"the records do not know what was done from {period}",
@@ -48,7 +52,7 @@ def _in_words(answer: ReconcileAnswer) -> list[str]:
     ]
 
 
-def _how_it_ended(answer: ReconcileAnswer) -> list[str]:
+def _how_it_ended(answer: "ReconcileAnswer") -> list[str]:
     if answer.is_over:
         return ["the records are set right: nodeheal acts again"]
     left = [f"  {rank}" for rank in answer.waits_for] or ["  others have written the records just now"]

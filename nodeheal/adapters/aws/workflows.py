@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import job_execution
@@ -72,7 +70,9 @@ class StepFunctionsWorkflows:
                     yield execution["executionArn"]
 
     def _of(self, execution_arn: str) -> Iterator[Started]:
-        """Yield what its input names; nothing for an input that is none of ours: its workflow refuses it, too."""
+        """Yield what its input names; nothing for an input that its workflow refuses as well."""
+        from pydantic import ValidationError
+
         with throttles_named("DescribeExecution"):
             given = self._client().describe_execution(executionArn=execution_arn)["input"]
         try:
