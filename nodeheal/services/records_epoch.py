@@ -9,15 +9,15 @@ from nodeheal.services.notify.compose_records_back import compose_records_back
 
 def refuse_if_gone_back(ports: Ports) -> None:
     """Raises NotAccepted while the records know less than has happened. As in an outage of the table, work waits."""
-    epoch = ports.epoch.read()
-    if epoch.has_gone_back:
-        told = f"the records went back to {epoch.lost_since:%Y-%m-%d %H:%M:%S} UTC"
+    marks = ports.epoch.read()
+    if marks.has_gone_back:
+        told = f"the records went back to {marks.lost_since:%Y-%m-%d %H:%M:%S} UTC"
         raise NotAccepted(f"{told}: nodeheal does nothing before `nodeheal reconcile`")
 
 
-def page_gone_back(epoch: Epoch, ports: Ports) -> bool:
+def page_gone_back(marks: Epoch, ports: Ports) -> bool:
     """Page operators, once for each restore. False: they were paged before."""
-    page = compose_records_back(epoch, ports.console_links)
+    page = compose_records_back(marks, ports.console_links)
     if ports.notifier.was_sent(page.key):
         return False
     ports.notifier.announce(INCIDENT_ESCALATED, page)

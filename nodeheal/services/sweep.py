@@ -67,12 +67,12 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
 
     It does nothing but page while the records have gone back.
     """
-    done, epoch = Swept(), ports.epoch.read()
-    if epoch.has_gone_back:
+    done, marks = Swept(), ports.epoch.read()
+    if marks.has_gone_back:
         done.has_gone_back = True
-        page_gone_back(epoch, ports)
+        page_gone_back(marks, ports)
         return done
-    ports.epoch.renew(epoch, ports.clock())
+    ports.epoch.renew(marks, ports.clock())
     pools, begun_at = sorted({*ports.fleet_index.pools(), *policy.pools}), ports.clock()
     done.storms = report_storm(ports)
     _see_to_pools(pools, begun_at + timedelta(seconds=DUE_SECONDS), done, ports, policy)

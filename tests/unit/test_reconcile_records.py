@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from nodeheal.contract.names import JOB_VARIABLE, RUN_VARIABLE
 from nodeheal.contract.reconcile import ReconcileAnswer, ReconcileRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, JobState, NodeState, Provider, VerbName
 from nodeheal.domain.errors import NotAccepted
@@ -20,6 +22,8 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.reconcile_records import reconcile_records
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.records_epoch import page_gone_back, refuse_if_gone_back
+from nodeheal.simulation.hazards import Died
+from nodeheal.simulation.injected_failures import How, InjectedFailure
 from tests.unit.builders import (
     ACT,
     NOW,
@@ -33,7 +37,10 @@ from tests.unit.builders import (
     under_way,
     xid,
 )
+from tests.workflows.fuse import Fuse, fused
+from tests.workflows.places import place_called, places
 
+MODULE = "services/operators/reconcile_records.py"
 A, C = node().node_id, "mi-0c"
 HOUR = timedelta(hours=1)
 WHY = "ada: restored to 11:00"
@@ -122,7 +129,7 @@ def test_what_would_be_set_right_is_said_and_nothing_is_done() -> None:
 
     answer = it.reconcile(is_to_apply=False)
 
-    assert about(answer) == [incident, A, A]
+    assert about(answer) == [A, incident, A]
     assert not answer.is_over
     assert it.node().state is NodeState.HEALTHY
     assert it.ports.incidents.incident(incident).state is IncidentState.OPEN
@@ -278,7 +285,7 @@ def test_a_rank_of_a_run_that_is_not_on_record_is_stopped_and_waited_for() -> No
     lost = replace(run, job_id="lost")
     job = replace(stored_job(it.ports, "llama"), job_id="lost")
     stop, scheduler.stop_rank = scheduler.stop_rank, lambda *named: None  # it has its grace
-    rank = scheduler.start_rank(job, lost, run.tasks[0], {"NODEHEAL_JOB": "lost", "NODEHEAL_RUN": "1"})
+    rank = scheduler.start_rank(job, lost, run.tasks[0], {JOB_VARIABLE: "lost", RUN_VARIABLE: "1"})
 
     first = it.reconcile()
     assert first.waits_for == (f"{rank} of lost",)
@@ -302,6 +309,76 @@ def test_a_machine_that_is_not_on_record_is_named_for_a_person() -> None:
     assert "mi-new" in about(answer)
     assert it.attempts("mi-new") == ACT.limits[Action.REBOOT].limit
     assert it.ports.nodes.get("mi-new") is None
+
+
+class Broken(Restored):
+    """One of everything that is to be set right, and a command that breaks at one of its writes."""
+
+    def __init__(self, *failures: InjectedFailure) -> None:
+        super().__init__()
+        self.fuse = Fuse(failures, writes_only=True)
+        self.places: set[tuple[str, str]] = set()
+        incident = self.incident()
+        self.ports.pools.claim("demo", A, 9)
+        under_way(self.ports, VerbName.WAIT, incident_id=incident)
+        others: dict[str, dict[str, Any]] = {
+            "mi-held": {},
+            "mi-isolated": {"state": NodeState.ISOLATED, "drained_by_us": True, "open_incident": "inc-handed"},
+            "mi-gone": {"state": NodeState.RECOVERING, "provider": Provider.ec2, "instance_id": "i-gone"},
+            "mi-back": {"state": NodeState.QUARANTINED, "drained_by_us": True},
+            "mi-trains": {},
+        }
+        for node_id, changes in others.items():
+            self.ports.nodes.save(node(node_id, accelerators=8, **changes))
+        handed = replace(self.ports.incidents.incident(incident), incident_id="inc-handed", node_id="mi-isolated")
+        self.ports.incidents.incidents["inc-handed"] = replace(handed, state=IncidentState.ESCALATED)  # type: ignore[attr-defined]
+        self.ports.incidents.entries["inc-handed"] = {}  # type: ignore[attr-defined]
+        scheduler_in(self.ports).draining |= {"mi-held", "mi-isolated"}
+        self.started(Started(node_id="mi-held"))
+        run = self.job()
+        self.ports.workflows.ended.add(("llama", 1))  # type: ignore[attr-defined]
+        lost = replace(stored_job(self.ports, "llama"), job_id="lost")
+        variables = {JOB_VARIABLE: "lost", RUN_VARIABLE: "1"}
+        scheduler_in(self.ports).start_rank(lost, replace(run, job_id="lost"), run.tasks[0], variables)
+        self.fuse.watch = self.note
+
+    def note(self, call: str, given: object, named: object) -> None:
+        place = place_called(call)
+        self.places |= {(place.module, place.call)} if place is not None else set()
+
+    def command(self) -> ReconcileAnswer:
+        with self.fuse.working():
+            request = ReconcileRequest(why=WHY, is_to_apply=True)
+            return reconcile_records(request, fused(self.ports, self.fuse), ACT)
+
+    def outcome(self) -> object:
+        """What is on record afterwards. Whether a human closes an incident or has one left, depends on the break."""
+        nodes = {one.node_id: (one.state, one.drained_by_us) for one in self.ports.nodes.in_pool("demo")}
+        live = [i for i in self.ports.incidents.incidents.values() if i.is_under_way]  # type: ignore[attr-defined]
+        spent = {name: self.attempts(name) for name in nodes}
+        waits = self.ports.operations.all_open()  # type: ignore[attr-defined]
+        job = stored_job(self.ports, "llama")
+        holders = self.ports.pools.holders("demo")
+        stopped = sorted(scheduler_in(self.ports).stopped)
+        return nodes, live, spent, waits, (job.state, job.submission), holders, stopped
+
+
+def test_wherever_the_command_breaks_the_next_one_sets_the_rest_right() -> None:
+    whole = Broken()
+    assert whole.command().is_over
+    writes = whole.fuse.calls
+    written = {(place.module, place.call) for place in places() if place.module == MODULE} - {(MODULE, "epoch.renew")}
+    assert written <= whole.places
+
+    for number in range(1, writes + 1):
+        for how in (How.dies_before, How.dies_after):
+            it = Broken(InjectedFailure(number, how))
+            with pytest.raises(Died):
+                it.command()
+            assert it.ports.epoch.read().has_gone_back  # nobody acts by what is half right
+            it.fuse.injected_failures = ()
+            assert it.command().is_over
+            assert it.outcome() == whole.outcome(), f"broken at {it.fuse.made[number - 1]}, {how}"
 
 
 def test_a_sweep_in_between_that_began_before_the_restore_hides_nothing() -> None:

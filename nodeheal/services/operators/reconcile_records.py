@@ -65,27 +65,28 @@ class _Lost:
         """The nodes that a recovery may have done something to."""
         recovered = {started.node_id for started in self.started}
         mine = [node for node in self.nodes if node.state is not NodeState.RETIRED and node.has_reported]
-        return [n for n in mine if n.node_id in recovered or n.open_incident is not None or n.state in OUT_OF_SERVICE]
+        return [n for n in mine if n.node_id in recovered or n.state in OUT_OF_SERVICE or _is_held(n)]
 
 
 def reconcile_records(request: ReconcileRequest, ports: Ports, policy: RecoveryPolicy) -> ReconcileAnswer:
     """Say what is to be set right, and do so if that is asked for. Nothing is done to records that are whole."""
-    epoch = ports.epoch.read()
-    if epoch.lost_since is None:
+    marks = ports.epoch.read()
+    if marks.lost_since is None:
         return ReconcileAnswer(is_over=True)
-    lost = _look(epoch.lost_since, request.why, ports)
-    # Ranks and incidents come first: what goes on acts. Jobs come after machines: what ran on one that is gone is over.
+    lost = _look(marks.lost_since, request.why, ports)
+    # Attempts come first: what is set right later no longer shows that a recovery was at it. Jobs come after machines:
+    # what ran on one that is gone is over.
     corrections = [
+        *_of_attempts(lost, ports, policy),
         *_of_ranks(lost, ports),
         *_of_incidents(lost, ports),
         *_of_nodes(lost, ports, policy),
         *_of_new_machines(lost),
         *_of_jobs(lost, ports),
-        *_of_attempts(lost, ports, policy),
     ]
     answer = ReconcileAnswer(
-        lost_since=epoch.lost_since,
-        lost_until=epoch.outside,
+        lost_since=marks.lost_since,
+        lost_until=marks.outside,
         corrections=tuple(CorrectionMade(about=one.about, text=one.text) for one in corrections),
     )
     if not request.is_to_apply:
@@ -93,7 +94,7 @@ def reconcile_records(request: ReconcileRequest, ports: Ports, policy: RecoveryP
     for one in corrections:
         one.make()
     left = tuple(f"{rank.task_id} of {rank.job_id}" for _, _, rank in _unknown_ranks(lost, ports))
-    is_over = not left and ports.epoch.renew(epoch, ports.clock())
+    is_over = not left and ports.epoch.renew(marks, ports.clock())
     return answer.model_copy(update={"waits_for": left, "is_over": is_over})
 
 
@@ -141,12 +142,12 @@ def _of_incidents(lost: _Lost, ports: Ports) -> Iterator[Correction]:
 
 def _hand_over(incident: Incident, lost: _Lost, ports: Ports) -> None:
     ports.incidents.append(incident.incident_id, TimelineEntry(ports.clock(), "progress", _ENTRY, lost.why))
-    ports.incidents.finish(_handed_over(incident, lost, ports))
     others = [node.node_id for node in lost.nodes if node.open_incident == incident.incident_id]
     owners = [incident_owner(incident.incident_id), *map(node_owner, {incident.node_id, *others})]
     of_it = [operation for owner in owners for operation in ports.operations.open_of(owner)]
     _end([operation for operation in of_it if operation.incident_id == incident.incident_id], ports)
     free_place(incident, ports)
+    ports.incidents.finish(_handed_over(incident, lost, ports))  # last: from now on it is not looked at any more
 
 
 def _handed_over(incident: Incident, lost: _Lost, ports: Ports) -> Incident:
@@ -176,9 +177,13 @@ def _of_nodes(lost: _Lost, ports: Ports, policy: RecoveryPolicy) -> Iterator[Cor
         elif not placement.is_schedulable and not placement.why_not and node.state is not NodeState.QUARANTINED:
             text = f"it is {node.state} on record, and drained: it stays so, for a human to look at and release"
             yield Correction(node.node_id, text, partial(_hold, node.node_id, lost, ports, policy))
-        elif not is_out and node.open_incident is not None:
-            text = f"it is in service, and free of {node.open_incident}"
+        elif not is_out and _is_held(node):
+            text = "it is in service, and no incident's any more"
             yield Correction(node.node_id, text, partial(_free, node.node_id, ports))
+
+
+def _is_held(node: Node) -> bool:
+    return node.open_incident is not None or node.drained_by_us
 
 
 def _placement(node: Node, ports: Ports) -> NodePlacement | None:
@@ -216,16 +221,17 @@ def _retire(node_id: str, lost: _Lost, ports: Ports) -> None:
         if node.state in (NodeState.ISOLATED, NodeState.RECOVERING):  # they have no other way there
             out = moved(node, NodeState.QUARANTINED, lost.why, ports.clock())
         gone = moved(out, NodeState.RETIRED, lost.why, ports.clock())
-        return replace(gone, drained_by_us=False, job_id=None, claimed_by=None)
+        return replace(gone, job_id=None, claimed_by=None)
 
-    change_node(node_id, ports, retired)
     _free(node_id, ports)
+    change_node(node_id, ports, retired)
 
 
 def _free(node_id: str, ports: Ports) -> None:
-    node = change_node(node_id, ports, lambda known: replace(known, open_incident=None))
-    for slots in (node.pool, replacement_slots(node.pool)):
+    pool = node_of(node_id, ports).pool
+    for slots in (pool, replacement_slots(pool)):
         ports.pools.release(slots, node_id)
+    change_node(node_id, ports, lambda known: replace(known, open_incident=None, drained_by_us=False))
 
 
 def _of_new_machines(lost: _Lost) -> Iterator[Correction]:
@@ -270,7 +276,8 @@ def _give_up(job: Job, submission: int, lost: _Lost, ports: Ports) -> None:
         known = replace(known, submission=max(known.submission, submission))
         return known if known.is_over else replace(known, state=JobState.FAILED, summary=lost.why)
 
-    leave(change_job(job.job_id, ports, given_up), ports)
+    leave(given_up(ports.jobs.get(job.job_id) or job), ports)
+    change_job(job.job_id, ports, given_up)  # last: from now on it is not looked at any more
 
 
 def _note_ends(job: Job, ports: Ports) -> None:
