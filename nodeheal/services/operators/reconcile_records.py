@@ -36,6 +36,7 @@ from nodeheal.services.saving import change_job, change_node, node_of
 LONGEST_INCIDENT = timedelta(days=90)
 _SECOND = timedelta(seconds=1)  # the list knows the second only
 _ENTRY = "records-restored"
+_STAYS = (NodeState.QUARANTINED, NodeState.RETIRED)  # out of service for good, or until a human releases it
 _NOT_ON_RECORD = "nodeheal: its run is not on record since the table was restored"
 
 
@@ -64,7 +65,7 @@ class _Lost:
     def touched(self) -> list[Node]:
         """The nodes that a recovery may have done something to."""
         recovered = {started.node_id for started in self.started}
-        mine = [node for node in self.nodes if node.state is not NodeState.RETIRED and node.has_reported]
+        mine = [n for n in self.nodes if n.has_reported and (n.state is not NodeState.RETIRED or _is_held(n))]
         return [n for n in mine if n.node_id in recovered or n.state in OUT_OF_SERVICE or _is_held(n)]
 
 
@@ -174,7 +175,7 @@ def _of_nodes(lost: _Lost, ports: Ports, policy: RecoveryPolicy) -> Iterator[Cor
         if is_out and placement.is_schedulable:
             text = f"it is {node.state} on record, and its scheduler has it in service: the record follows"
             yield Correction(node.node_id, text, partial(release_node, node.node_id, lost.why, ports))
-        elif not placement.is_schedulable and not placement.why_not and node.state is not NodeState.QUARANTINED:
+        elif not placement.is_schedulable and not placement.why_not and node.state not in _STAYS:
             text = f"it is {node.state} on record, and drained: it stays so, for a human to look at and release"
             yield Correction(node.node_id, text, partial(_hold, node.node_id, lost, ports, policy))
         elif not is_out and _is_held(node):
@@ -223,8 +224,8 @@ def _retire(node_id: str, lost: _Lost, ports: Ports) -> None:
         gone = moved(out, NodeState.RETIRED, lost.why, ports.clock())
         return replace(gone, job_id=None, claimed_by=None)
 
+    change_node(node_id, ports, retired)  # it names its incident until its slot is free
     _free(node_id, ports)
-    change_node(node_id, ports, retired)
 
 
 def _free(node_id: str, ports: Ports) -> None:
