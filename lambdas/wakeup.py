@@ -14,7 +14,7 @@ from nodeheal.adapters.aws.translate.machine import GroupLaunchDetail, MachineSt
 from nodeheal.adapters.aws.translate.ssm_command import SsmInvocationDetail
 from nodeheal.adapters.schedulers import rank_changes
 from nodeheal.contract import names
-from nodeheal.contract.health_event import NodeBooted
+from nodeheal.contract.health_event import NodeBooted, NodeHardwareReported
 from nodeheal.operations import engine
 from nodeheal.operations.verbs import ANSWERS
 from nodeheal.ports import Ports
@@ -24,6 +24,7 @@ from nodeheal.services.intake.verify_event import Forged
 from nodeheal.services.recovery import new_machine
 
 RANK_CHANGES = rank_changes()
+_OF_NODES = {names.NODE_BOOTED, names.NODE_HARDWARE_REPORTED, *ANSWERS}
 
 
 def handler(event: Event, context: object) -> None:
@@ -47,7 +48,7 @@ def _read(source: Any, kind: Any, detail: Event) -> Callable[[Ports], None]:
 
     A node may name any kind, and no source but its own: nobody but AWS can name AWS's.
     """
-    if source == names.AGENT_SOURCE and (kind == names.NODE_BOOTED or kind in ANSWERS):
+    if source == names.AGENT_SOURCE and kind in _OF_NODES:
         return _about_node(kind, detail)
     return _from_aws(kind, detail) if str(source).startswith("aws.") else _ignored(kind)
 
@@ -79,6 +80,8 @@ def _about_node(kind: str, detail: Event) -> Callable[[Ports], None]:
     told = proven(detail, kind)
     if kind == names.NODE_BOOTED:
         return partial(_on_node_booted, read_fact(NodeBooted, told))
+    if kind == names.NODE_HARDWARE_REPORTED:
+        return partial(wakeup.on_hardware_reported, read_fact(NodeHardwareReported, told))
     return partial(wakeup.on_answer, read_fact(ANSWERS[kind], told))
 
 

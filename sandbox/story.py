@@ -366,7 +366,7 @@ def lost_steps(behind: int) -> str:
 
 
 def executions(sandbox: Sandbox, since: datetime) -> list[dict[str, Any]]:
-    """Return each execution since then, in that order: name, machine, status, its states, its bill."""
+    """Return each execution since then, in that order: name, machine, status, its states without choices, its bill."""
     client = sandbox.client("stepfunctions")
     found = []
     for machine in client.list_state_machines()["stateMachines"]:
@@ -379,11 +379,16 @@ def executions(sandbox: Sandbox, since: datetime) -> list[dict[str, Any]]:
                 "name": run["name"],
                 "machine": machine["name"],
                 "status": run["status"],
-                "path": [e["stateEnteredEventDetails"]["name"] for e in events if "stateEnteredEventDetails" in e],
+                "path": [e["stateEnteredEventDetails"]["name"] for e in events if _has_news(e)],
                 "transitions": _billed_transitions(events),
             }
             found.append((run["startDate"], told))
     return [run for _, run in sorted(found, key=lambda pair: pair[0])]
+
+
+def _has_news(event: Mapping[str, Any]) -> bool:
+    """Whether a state was entered that does something; what a choice has chosen is the next state's name."""
+    return "stateEnteredEventDetails" in event and event["type"] != "ChoiceStateEntered"
 
 
 def _billed_transitions(events: Sequence[Mapping[str, Any]]) -> int:

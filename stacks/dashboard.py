@@ -15,7 +15,6 @@ from nodeheal.contract.vocabulary import Ending, Escalation, Family, Outcome
 from nodeheal.domain.verbs import ACTING_STEPS, VERBS
 from stacks.alarms import FIVE_MINUTES, MINUTE, Parts, aws, ours
 
-DASHBOARD = "nodeheal-{region}"  # an account has one list of dashboards for all Regions
 NODES_DASHBOARD = "nodeheal-nodes-{region}"
 # A graph of every node is not readable, and CloudWatch draws 500 at most: these are the extremes.
 NODES_SHOWN = 10
@@ -104,7 +103,7 @@ def build_dashboard(scope: Construct, parts: Parts, alarms: Sequence[cloudwatch.
     return cloudwatch.Dashboard(
         scope,
         "Dashboard",
-        dashboard_name=DASHBOARD.format(region=cdk.Aws.REGION),
+        dashboard_name=names.DASHBOARD.format(region=cdk.Aws.REGION),
         default_interval=cdk.Duration.hours(12),
         widgets=[
             [cloudwatch.TextWidget(markdown=_TOP, width=_WIDTH, height=3)],

@@ -31,12 +31,12 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
         *signals(cluster_arn),
         Route(
             "NodeSpoke",
-            "A node has booted or answers a command: an operation may wait for that",
+            "A node has booted, tells its hardware, or answers a command: an operation may wait for that",
             "wakeup",
             True,
             events.EventPattern(
                 source=[names.AGENT_SOURCE],
-                detail_type=[names.NODE_BOOTED, *sorted(ANSWERS)],
+                detail_type=[names.NODE_BOOTED, names.NODE_HARDWARE_REPORTED, *sorted(ANSWERS)],
             ),
         ),
         Route(

@@ -33,6 +33,7 @@ from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import short_id
 from stacks.settings import REPOSITORY
 from tests.emails import ADA
+from tests.support.hardware import reports_hardware
 from tests.unit.builders import node, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.job_cluster import NODES, JobCluster, Json, finishes, is_recovered, spec
@@ -138,6 +139,7 @@ def screens(columns: int = COLUMNS) -> list[Screen]:
     def look(it: JobCluster) -> None:
         it.clock.advance(120)
         _beat(it)
+        reports_hardware(it.ports, NODES[1])
         for command, about in (*LOOK, *ACTS):
             command = command.format(recovered=short_id(it.recovered[0]))
             found.append(Screen(command, about, shown(command, columns)))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from nodeheal.contract.health_event import HealthEvent, NodeBooted
+from nodeheal.contract.health_event import HealthEvent, NodeBooted, NodeHardwareReported
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.schemas import FOLDER
 from nodeheal.operations.verbs import ANSWERS
@@ -14,7 +14,12 @@ from nodeheal.operations.verbs import ANSWERS
 def documents() -> dict[str, type[BaseModel]]:
     """Return the model of each schema, by the name of its file."""
     answers = {detail_type.lower().replace(" ", "_"): event for detail_type, event in ANSWERS.items()}
-    return {"health_event": HealthEvent, "node_booted": NodeBooted, "job": JobSpec, **answers}
+    reports: dict[str, type[BaseModel]] = {
+        "health_event": HealthEvent,
+        "node_booted": NodeBooted,
+        "node_hardware_reported": NodeHardwareReported,
+    }
+    return {**reports, "job": JobSpec, **answers}
 
 
 def render() -> dict[Path, str]:

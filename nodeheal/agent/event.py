@@ -7,7 +7,7 @@ on each node.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar, TypedDict
@@ -35,6 +35,7 @@ EVIDENCE_CHARACTERS = 8192
 REASON_CHARACTERS = 1000
 CHECK_CHARACTERS = 300  # health_event.REASON_CHARACTERS
 FAILED_TESTS = 64  # a tool has about twenty
+ACCELERATORS_TOLD = 64  # health_event.ACCELERATORS_TOLD
 EVIDENCE_ITEMS = 64  # health_event.EVIDENCE_ITEMS
 SKIPPED = 16  # health_event.SKIPPED
 SOURCE_CHARACTERS, PATH_CHARACTERS = 300, 2_048  # as above
@@ -100,6 +101,33 @@ class NodeBooted(NodeFact):
     booted_at: datetime
     address: str
     accelerators: int
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One accelerator, as its driver describes it. None: the driver or the product does not give it."""
+
+    index: int
+    component: str  # as faults name it: its PCI address, or its device
+    model: str | None = None
+    serial: str | None = None  # of its board
+    uuid: str | None = None
+    memory_mib: int | None = None
+    ecc_uncorrected: int | None = None  # over its whole life
+    rows_remapped: int | None = None  # memory rows that spare ones replace
+    links: int | None = None  # NVLinks that it has
+    links_up: int | None = None
+    temperature_celsius: float | None = None  # when this was reported
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeHardwareReported(NodeFact):
+    """What a node is made of."""
+
+    detail_type: ClassVar[str] = names.NODE_HARDWARE_REPORTED
+
+    machine: str | None = None  # the firmware's product name; on EC2 the instance type
+    accelerators: tuple[Accelerator, ...]
 
 
 @dataclass(frozen=True)
@@ -273,6 +301,14 @@ class EventFactory:
             accelerators=accelerators,
         )
 
+    def hardware(self, machine: str | None, accelerators: Sequence[Accelerator], at: datetime) -> NodeHardwareReported:
+        """Create the event of what the node is made of."""
+        return NodeHardwareReported(
+            **self.header("hardware", at.isoformat(), at=at),
+            machine=machine and word(machine),
+            accelerators=tuple(_in_words(one) for one in accelerators[:ACCELERATORS_TOLD]),
+        )
+
     def diagnosed(
         self, request_id: str, report: Report, checks: tuple[DiagnosticResult, ...], evidence: str, at: datetime
     ) -> DiagnosticsFinished:
@@ -321,6 +357,11 @@ class EventFactory:
 def verdict_of(finding: Finding) -> Verdict:
     """Return the finding's own verdict, else the catalog's. A fault with neither is UNKNOWN."""
     return finding.verdict or verdict(finding.family, finding.code, finding.subcode) or Verdict.UNKNOWN
+
+
+def _in_words(part: Accelerator) -> Accelerator:
+    model, serial, uuid = (text and word(text) for text in (part.model, part.serial, part.uuid))
+    return replace(part, component=word(part.component), model=model, serial=serial, uuid=uuid)
 
 
 def clip(text: str, limit: int = EVIDENCE_CHARACTERS) -> str:

@@ -15,6 +15,7 @@ from nodeheal.agent.event import EventFactory, NodeBooted, NodeFact
 from nodeheal.agent.eventfd_event import EventfdEvent
 from nodeheal.agent.fault_counts import FaultCounts
 from nodeheal.agent.gauges import Sample, training_job
+from nodeheal.agent.hardware_report import HardwareReport
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.serials import Serials
 from nodeheal.agent.spool import Spool
@@ -48,6 +49,7 @@ class Agent:
         self._announced_at: float | None = None
         self._faults = FaultCounts()
         self._serials = Serials(saved, boot_id)
+        self._hardware = HardwareReport(saved, boot_id, self._started)
 
     def run(self, stop: EventfdEvent) -> None:
         """Work until `stop` is set."""
@@ -74,7 +76,7 @@ class Agent:
     def step(self) -> bool:
         """Read all sources once. True: there was something, and there may be more."""
         found = self._kernel_log.poll()
-        events = self._with_serials([*self._announcement(), *found, *self._found()])
+        events = self._with_serials([*self._announcement(), *found, *self._found(), *self._made_of()])
         if events:
             self._keep(events)
             self._faults.add(events, training_job(self._watch.gauges()))
@@ -114,7 +116,8 @@ class Agent:
 
     def _keep(self, events: list[NodeFact]) -> None:
         self._serials.learn(self._watch.called())
-        self._spool.put(events, {**self._kernel_log.state(), **self._watch.dump(), **self._serials.dump()})
+        state = {**self._kernel_log.state(), **self._watch.dump(), **self._serials.dump(), **self._hardware.dump()}
+        self._spool.put(events, state)
         self._kept_at = self._clock.monotonic()
 
     def _found(self) -> list[NodeFact]:
@@ -141,6 +144,13 @@ class Agent:
             evidence=problem.evidence or problem.finding.message,
             count=problem.count,
         )
+
+    def _made_of(self) -> list[NodeFact]:
+        """Return the report of the hardware where it is due, after the boot is announced."""
+        if self._announced_at is None:
+            return []
+        parts = self._hardware.to_report(self._watch.accelerators(), self._clock.monotonic())
+        return [self._event_factory.hardware(machine.product_name(), parts, self._clock.utc_now())] if parts else []
 
     def _announcement(self) -> list[NodeBooted]:
         """Return the boot announcement, once a day. The first one waits a while for the network, which may start after

@@ -16,6 +16,7 @@ NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 _DRIVER_VERSION = re.compile(r"^NVRM version: .{0,120}?\s(\d{3,4}(?:\.\d{1,4}){1,2})\s", re.MULTILINE)
 _MODEL = re.compile(r"^Model:[ \t]{0,32}(.{1,128})$", re.MULTILINE)
 _WORD_CHARACTERS = 128
+PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 PROC_STAT = Path("/proc/stat")
 KERNEL_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # TEST-NET-1: routed like any other address, and nothing is sent to it.
@@ -50,6 +51,14 @@ def _first(pattern: "re.Pattern[str]", path: Path) -> "str | None":
     except OSError:
         return None
     return found[1].strip()[:_WORD_CHARACTERS] or None if found else None
+
+
+def product_name(firmware: Path = PRODUCT_NAME) -> str | None:
+    """Return the machine's name in its firmware, on EC2 the instance type; None where it has none."""
+    try:
+        return firmware.read_text(encoding="utf-8", errors="replace").strip()[:_WORD_CHARACTERS] or None
+    except OSError:
+        return None
 
 
 def address(config: AgentConfig) -> str | None:

@@ -290,6 +290,20 @@ def job_execution_url(job_id: str, submission: int) -> str:
     return _execution_url(names.JOB_WORKFLOW, names.job_execution(job_id, submission))
 
 
+def dashboard_url() -> str:
+    """Where the console shows nodeheal's dashboard in this Region; empty: nowhere."""
+    import boto3
+
+    from nodeheal.adapters.aws import console
+
+    session = boto3.session.Session()
+    region = session.region_name
+    if not region or not console.has_console():
+        return ""
+    name = names.DASHBOARD.format(region=region)
+    return console.dashboard_url(session.get_partition_for_region(region), region, name)
+
+
 def _execution_url(workflow: str, name: str) -> str:
     from nodeheal.adapters.aws import console
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nodeheal.cli.say import age
 from nodeheal.cli.table import say_table
 from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.vocabulary import Ending, IncidentState
 from nodeheal.domain.humanize import lasting
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import Incident, short_id
@@ -64,6 +65,7 @@ def story_of(
     at = " ".join(filter(None, [review.component, f"serial {review.serial}" if review.serial else ""]))
     took = ", ".join(f"{name} {lasting(seconds)}" for name, seconds in review.phase_seconds.items())
     policies = ", then ".join(dict.fromkeys(one.policy_version for one in review.decisions))
+    is_theirs = review.ending is Ending.HANDED_TO_A_HUMAN and review.state is not IncidentState.CLOSED
     facts = {
         "Summary": review.summary.removeprefix(f"{review.fault}: "),
         "Incident": review.incident_id,
@@ -71,12 +73,14 @@ def story_of(
         "Component": "" if review.asked_by_hand else at,
         "Asked by": review.asked_by_hand,
         "Begun": f"{review.fault_at:%Y-%m-%d %H:%M:%S} UTC",
-        "Ended": f"{review.closed_at:%Y-%m-%d %H:%M:%S} UTC" if review.closed_at else "not yet",
+        "Handed over" if is_theirs else "Ended": f"{review.closed_at:%Y-%m-%d %H:%M:%S} UTC"
+        if review.closed_at
+        else "not yet",
         "Took": took,
         "Confirmed": "; ".join(review.told.confirmed),
-        "Evidence": "  ".join(review.told.evidence),
         "Lost": f"{review.lost_accelerator_hours:.2f} accelerator-hours",
         "Policy": policies,
+        "Evidence": "  ".join(review.told.evidence),
         "Workflow": console,
         "Fault page": review.fault_page,
     }
@@ -86,7 +90,7 @@ def story_of(
         "",
         *(question(asked, short_id(review.incident_id)) if asked is not None else []),
         *([*needed(to_do), ""] if to_do else []),
-        *(f"{name:<11}{text}" for name, text in facts.items() if text),
+        *(f"{name:<12}{text}" for name, text in facts.items() if text),
         "",
         "Timeline, in seconds after the fault:",
         *_timeline(review, asked.asks if asked is not None else ""),
@@ -96,11 +100,11 @@ def story_of(
 def question(asked: "PendingQuestion", short: str) -> list[str]:
     """What an incident asks, until when, and what each answer does."""
     return [
-        f"Asks       {asked.asks}",
-        f"Answer by  {asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC; silence is no: then it is handed to a human",
-        f"If yes     {asked.means[Answer.approve]}",
-        f"If no      {asked.means[Answer.refuse]}",
-        *(f"{answer.value.title():<11}nodeheal {answer} {short} --why …" for answer in Answer),
+        f"Asks        {asked.asks}",
+        f"Answer by   {asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC; silence is no: then it is handed to a human",
+        f"If yes      {asked.means[Answer.approve]}",
+        f"If no       {asked.means[Answer.refuse]}",
+        *(f"{answer.value.title():<12}nodeheal {answer} {short} --why …" for answer in Answer),
         "",
     ]
 
@@ -108,7 +112,7 @@ def question(asked: "PendingQuestion", short: str) -> list[str]:
 def needed(to_do: "Sequence[Part]") -> list[str]:
     """What a person has to do, as the email says it, with the commands to paste."""
     lines = [line for text, commands in to_do for line in (text, *commands)]
-    return [f"{'' if number else 'Needed':<11}{line}" for number, line in enumerate(lines)]
+    return [f"{'' if number else 'Needed':<12}{line}" for number, line in enumerate(lines)]
 
 
 def _timeline(review: Review, asks: str) -> Iterator[str]:

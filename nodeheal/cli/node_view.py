@@ -2,19 +2,21 @@
 
 from datetime import datetime
 
+from nodeheal.cli.table import fitted
+from nodeheal.contract.health_event import NodeHardwareReported
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import short_id
+from nodeheal.domain.review.review import shown_title, state_word
 from nodeheal.services.operators.look_at_node import NodeView
 
 
-def as_text(view: NodeView, now: datetime) -> list[str]:
-    """For people, a line for each question."""
+def as_text(view: NodeView, now: datetime, dashboard: str = "") -> list[str]:
+    """For people, a line for each question. `dashboard`: its address; empty where there is none."""
     node = view.node
     paused = f"until {_at(node.paused_until)} ({node.paused_why})" if node.is_paused(now) else ""
     probation = node.probation_until if node.state is NodeState.PROBATION else None
     left = ", ".join(f"{count} {action}" for action, count in view.attempts_left.items())
-    recoveries = ", ".join(f"{short_id(past.incident_id)} ({_at(past.opened_at)})" for past in node.recoveries)
     return [
         f"Node         {node.node_id}" + (", kept as a spare" if node.is_spare else ""),
         f"Pool         {node.pool} ({node.provider}, cluster {node.cluster})",
@@ -22,17 +24,18 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
         f"Probation    {f'until {_at(probation)}' if probation else 'no'}",
         f"Rack         {node.rack or '-'}",
         *_heard(node),
-        f"Accelerators {node.accelerators or 'nobody has said how many'}",
+        *_hardware(view),
         f"Job          {node.job_id or '-'}",
         f"Incident     {node.open_incident or '-'}",
         *[f"Handed over  not closed: nodeheal incidents show {short_id(one)}" for one in view.handed_over],
         f"Attempts     left now: {left}",
-        f"Budget       {'holds a' if view.has_slot else 'holds no'} slot; {view.slots_held} of {view.slots} are taken",
+        f"Budget       {'holds a' if view.has_slot else 'holds no'} slot; {view.slots.taken(view.slots_held)}",
         f"Drained      {'by nodeheal' if node.drained_by_us else 'not by nodeheal'}",
         f"Pause        {'; '.join(filter(None, [paused, view.pool.why_paused(now)])) or 'no'}",
         f"Diagnostics  {_diagnostics(node)}",
-        f"Recoveries   {recoveries or '-'}",
+        *_recoveries(view),
         *_states(node),
+        *([f"Dashboard    {dashboard}"] if dashboard else []),
     ]
 
 
@@ -41,6 +44,52 @@ def _state(view: NodeView) -> str:
     since = f" since {_at(view.since)}" if view.since else ""
     why = f": {view.node.state_reason}" if view.node.state_reason else ""
     return f"{view.node.state}{since}{why}"
+
+
+def _hardware(view: NodeView) -> list[str]:
+    """What it is made of: how many accelerators, and each by itself where the node has reported them."""
+    node, report = view.node, view.hardware
+    if report is None:
+        return [f"Accelerators {node.accelerators or 'nobody has said how many'}"]
+    parts = report.accelerators
+    known = f" of {node.accelerators}" if node.accelerators > len(parts) else ""
+    models = ", ".join(sorted({part.model for part in parts if part.model}))
+    memory = {part.memory_mib for part in parts if part.memory_mib}
+    each = f", {memory.pop():,} MiB each" if len(memory) == 1 else ""
+    rows = [
+        (
+            str(part.index),
+            part.component,
+            part.serial or "-",
+            _or_dash(part.temperature_celsius),
+            _or_dash(part.ecc_uncorrected),
+            _or_dash(part.rows_remapped),
+            f"{part.links_up} of {part.links}" if part.links else "-",
+        )
+        for part in parts
+    ]
+    head = ("GPU" if any(part.uuid for part in parts) else "DEVICE", "ADDRESS", "SERIAL", "CELSIUS", "ECC", "ROWS")
+    return [
+        *([f"Machine      {report.machine}"] if report.machine else []),
+        f"Accelerators {len(parts)}{known}{f', {models}' if models else ''}{each}",
+        f"  as of {_at(report.observed_at)} (ECC: uncorrected errors; ROWS: remapped)",
+        *(f"  {line}" for line in fitted([(*head, "LINKS UP"), *rows], None)),
+    ]
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
+
+
+def _recoveries(view: NodeView) -> list[str]:
+    """What took it out of service, and how each of these incidents ended; the newest first."""
+    if not view.recoveries:
+        return ["Recoveries   -"]
+    rows = [
+        (short_id(past.incident_id), _at(past.opened_at), shown_title(past), f"{state_word(past)}: {past.summary}")
+        for past in view.recoveries
+    ]
+    return ["Recoveries, the newest first:", *(f"  {line}" for line in fitted(rows, None))]
 
 
 def _states(node: Node) -> list[str]:
@@ -84,8 +133,26 @@ def as_json_of(view: NodeView) -> dict[str, object]:
         "drained_by_us": node.drained_by_us,
         "pool_paused_until": _iso(view.pool.paused_until),
         "pool_paused_why": view.pool.paused_why,
+        "hardware": _hardware_json(view.hardware),
+        "recoveries": [
+            {
+                "incident": past.incident_id,
+                "opened_at": _iso(past.opened_at),
+                "fault": shown_title(past),
+                "state": state_word(past).value,
+                "summary": past.summary,
+            }
+            for past in view.recoveries
+        ],
         **_life(node),
     }
+
+
+def _hardware_json(report: NodeHardwareReported | None) -> dict[str, object] | None:
+    if report is None:
+        return None
+    parts = [part.model_dump(mode="json") for part in report.accelerators]
+    return {"at": _iso(report.observed_at), "machine": report.machine, "accelerators": parts}
 
 
 def _life(node: Node) -> dict[str, object]:
@@ -105,7 +172,6 @@ def _life(node: Node) -> dict[str, object]:
         "last_diagnosis": _reported(node),
         "good_run": node.diagnostic_baseline,
         "states": [{"at": _iso(one.at), "state": one.state.value, "reason": one.reason} for one in node.state_changes],
-        "recoveries": [{"incident": past.incident_id, "opened_at": _iso(past.opened_at)} for past in node.recoveries],
     }
 
 

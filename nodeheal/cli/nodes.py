@@ -109,7 +109,7 @@ def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, ou
     if form in (Form.json, Form.yaml):
         say_data({**as_json_of(view), "slurm": node_json(on_slurm)}, form)
         return
-    for line in as_text(view, connect.ports(table).clock()):
+    for line in as_text(view, connect.ports(table).clock(), connect.dashboard_url()):
         say(line)
     if on_slurm is not None:
         told = on_slurm if isinstance(on_slurm, str) else f"{on_slurm.name} is {node_words(on_slurm)}"

@@ -27,6 +27,7 @@ from nodeheal.contract.vocabulary import (
 NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}$"
 LABELS = 16
 ACCELERATORS = 4_096  # of one node
+ACCELERATORS_TOLD = 64  # with their values
 EVIDENCE_ITEMS = 64
 REASON_CHARACTERS = 300
 PATH_CHARACTERS = 2_048
@@ -142,6 +143,29 @@ class NodeBooted(NodeFact):
         description="the address of this node for other gang members"
     )
     accelerators: int = Field(ge=0, le=ACCELERATORS, description="how many accelerators the node reports")
+
+
+class Accelerator(Frozen):
+    """One accelerator, as its driver describes it. None: the driver or the product does not give it."""
+
+    index: int = Field(ge=0, lt=ACCELERATORS)
+    component: Word = Field(description="as faults name it: its PCI address, or its device")
+    model: Word | None = None
+    serial: Word | None = Field(default=None, description="of its board")
+    uuid: Word | None = None
+    memory_mib: int | None = Field(default=None, ge=0, le=MOST)
+    ecc_uncorrected: int | None = Field(default=None, ge=0, lt=2**63, description="over its whole life")
+    rows_remapped: int | None = Field(default=None, ge=0, le=MOST, description="memory rows that spare ones replace")
+    links: int | None = Field(default=None, ge=0, le=ACCELERATORS, description="NVLinks that it has")
+    links_up: int | None = Field(default=None, ge=0, le=ACCELERATORS)
+    temperature_celsius: Measured | None = Field(default=None, description="when this was reported")
+
+
+class NodeHardwareReported(NodeFact):
+    """What a node is made of: told after each boot, when it changes, and once a day."""
+
+    machine: Word | None = Field(default=None, description="the firmware's product name; on EC2 the instance type")
+    accelerators: tuple[Accelerator, ...] = Field(max_length=ACCELERATORS_TOLD)
 
 
 class CheckResult(Frozen):

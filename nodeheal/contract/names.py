@@ -20,6 +20,7 @@ INSTANCE_GONE = "instance_gone"  # the code of a machine that was stopped, or is
 
 NODE_HEALTH_REPORTED = "Node Health Reported"
 NODE_BOOTED = "Node Booted"
+NODE_HARDWARE_REPORTED = "Node Hardware Reported"
 DIAGNOSTICS_FINISHED = "Diagnostics Finished"
 EVIDENCE_FROZEN = "Evidence Frozen"
 CHECKPOINT_FOUND = "Checkpoint Found"
@@ -186,12 +187,13 @@ EVIDENCE_PREFIX = "incidents/"
 EVIDENCE_TYPE = "application/gzip"
 
 
-def evidence_key(incident_id: str, request_id: str) -> str:
-    """Return the key of the evidence of one request."""
-    return f"{EVIDENCE_PREFIX}{incident_id}/{request_id}.tar.gz"
+def evidence_key(incident_id: str, turn: int) -> str:
+    """Return the key of the evidence that the operation of this turn asks for."""
+    return f"{EVIDENCE_PREFIX}{incident_id}/evidence-{turn}.tar.gz"
 
 
 # The table -----------------------------------------------------------------------------------------------------------
+DASHBOARD = "nodeheal-{region}"  # an account has one list of dashboards for all Regions
 TABLE = "nodeheal"
 PARTITION_KEY = "pk"
 SORT_KEY = "sk"
@@ -219,6 +221,7 @@ OPERATIONS_PREFIX = "op#"
 TIMELINE_PREFIX = "t#"
 FAULT_PREFIX = "f#"
 REPORTS_PREFIX = "reports#"  # how many a node has sent in a minute, or of old events in a day
+HARDWARE_SK = "hardware"  # what the node has last reported of its parts
 HISTORY_PREFIX = "h#"  # a fault that led to no incident
 RUN_PREFIX = "run#"
 CHECK_PREFIX = "check#"

@@ -82,7 +82,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     expires_at, accused = now + timedelta(seconds=seconds), request.decision.accused
     upload = None
     if policy.evidence.enabled:
-        key = evidence_key(request.incident_id, operation.operation_id)
+        key = evidence_key(request.incident_id, request.operation_turn)
         upload = ports.sign_upload(key, policy.evidence.max_bytes, expires_at)
     where = _Record(link=upload.link, console=upload.console_url) if upload is not None else _Record()
     operation = replace(operation, boot_id=node.boot_id, data_json=where.model_dump_json())

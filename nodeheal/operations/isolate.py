@@ -300,7 +300,7 @@ def _why_no_slot(node: Node, slots: Slots, request: StepRequest, ports: Ports) -
         return ""
     holders = ports.pools.holders(node.pool)
     shown = ", ".join(holders[:HOLDERS_TOLD]) + (", ..." if len(holders) > HOLDERS_TOLD else "")
-    return f"the disruption budget of pool {node.pool} is full: {slots.total} of {slots} ({shown})"
+    return f"the disruption budget of pool {node.pool} is full: {slots.taken(len(holders))} ({shown})"
 
 
 def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:

@@ -23,6 +23,7 @@ from nodeheal.ports.scheduler import Scheduler
 from nodeheal.ports.storage import (
     AttemptLedger,
     FleetIndex,
+    HardwareStore,
     IncidentStore,
     JobNotes,
     JobStore,
@@ -38,6 +39,7 @@ class Ports:
     """All of them, as a service is handed them. A service uses the few it names."""
 
     nodes: NodeStore
+    hardware: HardwareStore
     incidents: IncidentStore
     attempts: AttemptLedger
     pools: PoolStore

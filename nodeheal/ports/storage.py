@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.health_event import HealthEvent, NodeHardwareReported
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, IncidentState
 from nodeheal.domain.fleet.liveness import NodeLiveness
@@ -60,6 +60,16 @@ class NodeStore(Protocol):
         Of each, the newest FAULTS_LOOKED_UP are looked at. What led to no incident is left out: it is history, and
         speaks for nothing.
         """
+
+
+class HardwareStore(Protocol):
+    """Remembers what nodes are made of."""
+
+    def save(self, report: NodeHardwareReported) -> None:
+        """Keep the report of its node; one that is not newer than the kept one changes nothing."""
+
+    def of(self, node_id: str) -> NodeHardwareReported | None:
+        """The kept report of the node, or None for one that has sent none."""
 
 
 class IncidentStore(Protocol):

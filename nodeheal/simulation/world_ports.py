@@ -6,7 +6,7 @@ from typing import Any
 from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.owners import MemoryConfirmations
-from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryRecordsEpoch
+from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryHardwareStore, MemoryRecordsEpoch
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance
@@ -66,6 +66,7 @@ def world_ports(
     machines = SimMachines(throttles, fleet, agenda, chance)
     raw = Ports(
         nodes=nodes,
+        hardware=MemoryHardwareStore(),
         incidents=incidents,
         attempts=MemoryAttemptLedger(agenda.clock),
         pools=pools,

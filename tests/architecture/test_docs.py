@@ -14,7 +14,10 @@ from tools.licences import LOCKS, pinned
 DOCS = REPOSITORY / "docs"
 STARTS = ("README.md", "docs/index.md")
 PAGES = sorted(str(page.relative_to(REPOSITORY)) for page in DOCS.rglob("*.md"))
-PROSE = ["README.md", *(page for page in PAGES if posixpath.dirname(page) == "docs")]
+EXAMPLES = sorted(str(page.relative_to(REPOSITORY)) for page in (REPOSITORY / "examples").rglob("*.md"))
+GENERATED = "docs/reference/"  # nobody edits these
+WRITTEN = [page for page in PAGES if not page.startswith(GENERATED)]
+PROSE = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *WRITTEN, *EXAMPLES]
 LINE = 120
 README_LINES = 100
 _UNBREAKABLE = re.compile(r"`[^`\n]+`|!?\[[^\]]*\]\([^()\s]+\)")

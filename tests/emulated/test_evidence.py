@@ -150,7 +150,7 @@ def test_what_a_broken_node_can_tell_is_in_the_bucket_before_it_is_touched(
     result = freeze(cloud, incident_id, node)
 
     assert result.outcome is Outcome.DONE, result
-    assert facts_of(result, EvidenceSaved).link.endswith(f"/incidents/{incident_id}/{incident_id}-1.tar.gz")
+    assert facts_of(result, EvidenceSaved).link.endswith(f"/incidents/{incident_id}/evidence-1.tar.gz")
     archive = archive_at(cloud, facts_of(result, EvidenceSaved).link)
     manifest = json.loads(content(archive, "manifest.json"))
     assert (facts_of(result, EvidenceSaved).size_bytes or 0) > 0

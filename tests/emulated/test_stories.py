@@ -132,7 +132,7 @@ def _steps(report: dict[str, Any]) -> list[str]:
 
 
 def _told(path: list[str]) -> list[str]:
-    left_out = ("Open incident", "Decide next step", "Which step?", "Search for a checkpoint?", "Find checkpoint")
+    left_out = ("Open incident", "Decide next step", "Find checkpoint")
     kept = [state for state in path if state not in left_out]
     told = [state for state, before in zip(kept, ["", *kept], strict=False) if state != before]
     return [state for state, after in zip(told, [*told[1:], ""], strict=False) if not _proves_itself(state, after)]
@@ -153,7 +153,6 @@ HEALED = [
     "Stop gang",
     "Launch gang",
     "End incident",
-    "How did it end?",
     "Recovered",
 ]
 SWAPPED = ["Isolate node", "Freeze evidence", "Replace node", "Run diagnostics", "Return to service"]
@@ -167,7 +166,7 @@ PATHS = {
         *HEALED[:4],
         "Replace node",
         "Run diagnostics",
-        *HEALED[5:9],
+        *HEALED[5:8],
         "Escalated",
     ],
     "fixed-by-stop-start": [*HEALED[:4], *HEALED[2:]],
@@ -177,19 +176,19 @@ PATHS = {
         *SWAPPED[:3],
         "Wait for condition",
         "Replace node",
-        *HEALED[7:9],
+        *HEALED[7:8],
         "Escalated",
     ],
-    "never-returns": [*HEALED[:3], "Replace node", "Run diagnostics", *HEALED[5:9], "Escalated"],
+    "never-returns": [*HEALED[:3], "Replace node", "Run diagnostics", *HEALED[5:8], "Escalated"],
     "approval-given": ["Wait for approval", *HEALED],
-    "approval-refused": ["Wait for approval", *HEALED[7:9], "Escalated"],
-    "approval-ignored": ["Wait for approval", *HEALED[7:9], "Escalated"],
+    "approval-refused": ["Wait for approval", *HEALED[7:8], "Escalated"],
+    "approval-ignored": ["Wait for approval", *HEALED[7:8], "Escalated"],
     "budget-full": ["Isolate node", "Wait for condition", *HEALED],
-    "breaker-open": ["Wait for condition", *HEALED[7:9], "Observed only"],
+    "breaker-open": ["Wait for condition", *HEALED[7:8], "Observed only"],
     "two-faults": HEALED,
     "two-nodes": [],  # of each of the two, and in whatever order: see SIDE_BY_SIDE
     "tasks-of-others": HEALED,
-    "paused": [*HEALED[7:9], "Observed only"],
+    "paused": [*HEALED[7:8], "Observed only"],
     "stale-event": HEALED,
 }
 
@@ -334,7 +333,6 @@ def test_a_row_remap_lets_the_job_finish_and_then_reboots_the_node(stage: Stage)
         "Run diagnostics",
         "Return to service",
         "End incident",
-        "How did it end?",
         "Recovered",
     ]
     assert report["attempts"] == {"REBOOT": 1}
@@ -375,4 +373,4 @@ def test_an_application_fault_restarts_the_job_and_leaves_the_node_alone(stage: 
     report = stage.play("application", script_of(XID_31))
 
     assert report["attempts"] == {}
-    assert _steps(report) == ["Stop gang", "Launch gang", "End incident", "How did it end?", "Recovered"]
+    assert _steps(report) == ["Stop gang", "Launch gang", "End incident", "Recovered"]

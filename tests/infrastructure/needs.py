@@ -29,6 +29,7 @@ _CLASSES = {
     "notifier": ("notifier", "AwsNotifier"),
     "node_keys": ("node_keys", "DynamoNodeKeys"),
     "nodes": ("stores", "DynamoNodeStore"),
+    "hardware": ("stores", "DynamoHardwareStore"),
     "policy_reader": ("policy_reader", "PolicyReader"),
     "pools": ("limits", "DynamoPoolStore"),
     "scheduler": ("ecs.scheduler", "EcsScheduler"),  # and, of a node, Slurm's

@@ -12,7 +12,7 @@ from nodeheal.contract.metrics import METRICS
 from nodeheal.contract.vocabulary import Escalation, Family
 from nodeheal.domain.faults.catalog import catalog
 from stacks.alarms import ALARM_PREFIX, ours
-from stacks.dashboard import DASHBOARD, NODES_DASHBOARD
+from stacks.dashboard import NODES_DASHBOARD
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY
 from tests.infrastructure.filled import Place, name_of
@@ -143,7 +143,7 @@ def test_the_dashboard_shows_only_what_is_emitted(real: Template) -> None:
     ]
     searched = re.findall(r"SEARCH\('\{nodeheal,([^}]*)\} MetricName=..?\"(\w+)", body)
 
-    assert name == DASHBOARD.format(region=HERE.region)
+    assert name == names.DASHBOARD.format(region=HERE.region)
     assert len(shown) > 20
     assert {metric: set(at) for metric, at in shown if set(at) != set(EMITTED[metric].dimensions)} == {}
     assert searched

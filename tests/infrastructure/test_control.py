@@ -152,7 +152,10 @@ def test_what_a_node_answers_reaches_wakeup_and_nothing_else_that_it_says(real: 
     pattern = rule(real, names.NODE_BOOTED, "WakeupFunction")["EventPattern"]
 
     answers = [names.CHECKPOINT_FOUND, names.DIAGNOSTICS_FINISHED, names.EVIDENCE_FROZEN, GpuResetFinished.detail_type]
-    assert pattern == {"source": [names.AGENT_SOURCE], "detail-type": [names.NODE_BOOTED, *answers]}
+    assert pattern == {
+        "source": [names.AGENT_SOURCE],
+        "detail-type": [names.NODE_BOOTED, names.NODE_HARDWARE_REPORTED, *answers],
+    }
 
 
 @pytest.mark.parametrize(

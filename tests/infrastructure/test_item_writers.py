@@ -47,6 +47,7 @@ KINDS: Mapping[str, Kind] = {
     "node": kind("node#i-1", "NODE_SK", "UNENROLLED_PK", listed="node_pk"),
     "fault": kind("node#i-1", "FAULT_PREFIX", "faults_pk"),
     "history": kind("node#i-1", "HISTORY_PREFIX"),
+    "hardware": kind("node#i-1", "HARDWARE_SK"),
     "reports": kind("node#i-1", "REPORTS_PREFIX"),
     "attempts of a node": kind("node#i-1", "ATTEMPTS_PREFIX", "attempts_sk"),
     "attempts of an accelerator": kind("accelerator#1", "ATTEMPTS_PREFIX", "attempts_sk"),

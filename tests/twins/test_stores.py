@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import boto3
 import pytest
@@ -15,8 +15,9 @@ from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.records_epoch import DynamoRecordsEpoch
-from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
+from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from nodeheal.contract import names
+from nodeheal.contract.health_event import Accelerator, NodeFact, NodeHardwareReported
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Step, VerbName
 from nodeheal.domain.errors import NotFound
@@ -32,6 +33,11 @@ from tests.workflows.walker import load
 
 REBOOTS = AttemptLimit(group=Action.REBOOT, limit=2, window_seconds=3600)
 REPLACEMENTS = AttemptLimit(group=Action.REPLACE, limit=2, window_seconds=3600)
+
+
+def hardware(machine: str, at: datetime) -> NodeHardwareReported:
+    fact = xid(79, observed_at=at).model_dump(include=set(NodeFact.model_fields))
+    return NodeHardwareReported(**fact, machine=machine, accelerators=(Accelerator(index=0, component="neuron0"),))
 
 
 class KnownOperations(DynamoOperationStore):
@@ -80,6 +86,7 @@ def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
     return replace(
         memory_ports(clock),
         nodes=DynamoNodeStore(table),
+        hardware=DynamoHardwareStore(table),
         operations=KnownOperations(table),
         incidents=DynamoIncidentStore(table),
         attempts=DynamoAttemptLedger(table, clock),
@@ -459,6 +466,16 @@ def test_a_workflow_that_breaks_makes_its_job_a_humans_but_takes_no_end_back(sta
             table.client.update_item(**{**asked, "TableName": table.name, "Key": key})
 
         assert ports.jobs.get("llama").state is after  # type: ignore[union-attr]
+
+
+def test_of_two_reports_of_a_nodes_hardware_the_newer_is_kept(ports: Ports) -> None:
+    first, later = (hardware(machine, at) for machine, at in (("dgx", NOW), ("hgx", NOW + timedelta(minutes=1))))
+
+    for report in (first, later, first):
+        ports.hardware.save(report)
+
+    assert ports.hardware.of(first.node_id) == later
+    assert ports.hardware.of("mi-of-nobody") is None
 
 
 def test_reports_of_a_node_are_counted_by_window(ports: Ports) -> None:

@@ -17,7 +17,7 @@ from nodeheal.adapters.aws import stores
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
-from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
+from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from tests.twins import test_heartbeats, test_job_notes, test_races, test_stores
 from tests.twins.test_races import LateTable
 from tests.twins.test_stores import dynamo_ports
@@ -52,6 +52,12 @@ CONDITIONS = (
         test_stores.test_a_save_over_a_version_that_somebody_else_replaced_changes_nothing,
     ),
     Condition(DynamoNodeStore.record, NEW, EVER, test_races.test_history_is_kept_once_with_its_first_reason),
+    Condition(
+        DynamoHardwareStore.save,
+        "'attribute_not_exists(pk) OR reported_at < :at'",
+        "'attribute_not_exists(pk) OR reported_at < :at OR reported_at >= :at'",
+        test_stores.test_of_two_reports_of_a_nodes_hardware_the_newer_is_kept,
+    ),
     Condition(DynamoIncidentStore.open, NEW, EITHER_WAY, test_stores.test_an_incident_opens_once),
     Condition(
         stores._node_put,
@@ -201,6 +207,7 @@ def test_every_function_that_writes_under_a_condition_is_in_the_list() -> None:
 
     for store in (
         DynamoNodeStore,
+        DynamoHardwareStore,
         DynamoIncidentStore,
         DynamoOperationStore,
         DynamoAttemptLedger,

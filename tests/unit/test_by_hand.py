@@ -223,7 +223,7 @@ def test_a_node_that_passes_a_diagnosis_by_hand_serves_at_once_and_one_that_does
     assert it.node(SPARE).state is (NodeState.HEALTHY if has_passed else NodeState.QUARANTINED)
     assert it.node(SPARE).is_available(it.clock()) is has_passed
     assert state_word(incident) == ("done" if has_passed else "handed over")
-    assert status_text(incident) == ("done" if has_passed else "handed to a human (still open)")
+    assert status_text(incident) == ("done" if has_passed else "handed to a human (not closed)")
     [told] = mails(it)
     assert told.subject.startswith(f"[nodeheal] {'done' if has_passed else 'needs a human'}: {SPARE}: ")
     assert not review_incident(it.incident_id, it.ports).is_found

@@ -124,7 +124,7 @@ def test_a_story_is_shown_whole(cluster: FakeCluster) -> None:
     for part in ("attempt reserved: 1 of 1", "Policy     ", "REBOOT DONE: ", "diagnosed", "accelerator-hours"):
         assert part in said
     assert f"{BROKEN} reports XID 79" in said.partition("Timeline")[2].splitlines()[1]
-    assert f"Workflow   https://console.example/{found['incident']}" in said
+    assert f"Workflow    https://console.example/{found['incident']}" in said
 
 
 def test_a_story_says_nothing_twice(cluster: FakeCluster) -> None:
@@ -241,7 +241,7 @@ def test_what_a_human_has_seen_to_is_closed_in_their_name(
     riddle = riddle_on(PEER, cluster)
 
     assert "  handed over  " in run("list").output
-    assert run("show", riddle).output.startswith("handed to a human (still open): ")
+    assert run("show", riddle).output.startswith("handed to a human (not closed): ")
     first, second = (run("close", riddle, "--why", "harmless").output for _ in range(2))
 
     assert first == f"{riddle} is closed\n"
@@ -272,7 +272,7 @@ def test_what_was_asked_for_by_hand_says_by_whom_and_why(cluster: FakeCluster) -
 
     asked, other = incident_id_of(found), next(one["incident"] for one in listed() if one["node"] == BROKEN)
 
-    assert "\nAsked by   ada: a new riser\n" in run("show", asked).output
+    assert "\nAsked by    ada: a new riser\n" in run("show", asked).output
     assert json.loads(run("show", asked, "--json").output)["asked_by_hand"] == "ada: a new riser"
     assert "Asked by" not in run("show", other).output
 
@@ -304,8 +304,8 @@ def test_what_was_handed_over_says_what_is_needed_until_it_is_closed(
 
     said = run("show", riddle).output
 
-    assert f"\nNeeded     look at {PEER}. nodeheal has left it and its job as they were.\n" in said
-    assert f"\n             {close}\n" in said
+    assert f"\nNeeded      look at {PEER}. nodeheal has left it and its job as they were.\n" in said
+    assert f"\n              {close}\n" in said
     assert list(needed_of(riddle).values()) == [[f"nodeheal nodes show {PEER}"], [close]]
     run("close", riddle, "--why", "harmless")
     assert needed_of(riddle) == {}

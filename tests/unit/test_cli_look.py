@@ -214,11 +214,11 @@ def test_a_question_an_open_breaker_and_a_pause_are_shown_with_what_to_do(cluste
     status, story, data = shown
     short, until = short_id(cluster.incident_id), json.loads(data)["asked"]["deadline_at"]
     assert f"answer it by {until[:10]} {until[11:19]} UTC: nodeheal approve {short} --why" in status
-    assert f"\nAnswer by  {until[:10]} {until[11:19]} UTC; silence is no" in story
-    assert f"\nIf yes     {BROKEN} is isolated, then rebooted" in story
-    assert f"\nIf no      {BROKEN} stays in service" in story
+    assert f"\nAnswer by   {until[:10]} {until[11:19]} UTC; silence is no" in story
+    assert f"\nIf yes      {BROKEN} is isolated, then rebooted" in story
+    assert f"\nIf no        {BROKEN} stays in service" in story
     assert story.count("One reboot brings most of these GPUs back") == 1
-    assert f"\nApprove    nodeheal approve {short} --why …\nRefuse     nodeheal refuse {short} --why …\n" in story
+    assert f"\nApprove      nodeheal approve {short} --why …\nRefuse       nodeheal refuse {short} --why …\n" in story
     assert "Answer by" not in run("incidents", "show", "latest")
 
 
@@ -542,7 +542,7 @@ def test_a_dry_run_says_whose_work_stops_and_what_it_spends_and_asks_for_nothing
     said = run("nodes", "reboot", BROKEN, "--dry-run")
 
     assert "both ranks of job llama stop; it starts again; 1 node of the pool is free" in said
-    assert "0 of 1 slots of the pool are taken" in said
+    assert "0 of 1 slots are taken" in said
     assert "spends  1 reboot; this node has 1 left" in said
     assert said.endswith("dry run: nothing was asked for\n")
     assert (cluster.commands, cluster.heard["fault"]) == ([], 0)

@@ -118,7 +118,7 @@ def nothing(ports: Ports) -> None:
         (
             in_mode("act"),
             lambda ports: ports.pools.claim("demo", "mi-other", 1),
-            ["what follows is real", "before that it waits for a slot: 1 of 1 slots of the pool are taken"],
+            ["what follows is real", "before that it waits for a slot: 1 of 1 slots are taken"],
         ),
         (
             in_mode("act", **spent_on("REBOOT")),

@@ -452,7 +452,7 @@ def test_a_node_is_shown_with_what_may_still_be_done(ports: Ports, clock: Frozen
 
     assert "HEALTHY since 2026-03-01 03:00:00 UTC" in said
     assert "left now: 0 REBOOT, 1 REPLACE" in said
-    assert "holds a slot; 1 of 1 are taken" in said
+    assert "holds a slot; 1 of 1 slots are taken" in said
     assert "until 2026-03-01 04:00:00 UTC (ada: fans)" in said
     clock.advance(3_600)
     assert "Pause        no" in run("show", NODE).output

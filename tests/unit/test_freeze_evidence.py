@@ -40,7 +40,7 @@ class Freezing(Incident):
 
     @property
     def key(self) -> str:
-        return f"incidents/{self.id}/{self.id}-{self.turn}.tar.gz"
+        return f"incidents/{self.id}/evidence-{self.turn}.tar.gz"
 
     def freeze(self, policy: RecoveryPolicy = ACT, **changes: Any) -> StepRequest:
         request = self.asked.model_copy(update=changes)
@@ -243,9 +243,9 @@ class AskedAhead(Incident):
         self.isolation = self.turn
 
     def answers(self, **changes: Any) -> None:
-        name = f"{self.id}-{self.isolation}"
-        told = {"object_key": f"incidents/{self.id}/{name}.tar.gz", "size_bytes": 1, "items": 12, **changes}
-        request_id = builders.named(EVIDENCE, name, self.ports)
+        key = f"incidents/{self.id}/evidence-{self.isolation}.tar.gz"
+        told = {"object_key": key, "size_bytes": 1, "items": 12, **changes}
+        request_id = builders.named(EVIDENCE, f"{self.id}-{self.isolation}", self.ports)
         wakeup.on_answer(EvidenceFrozen(**self._fact("boot-1", A), request_id=request_id, **told), self.ports)
 
     def goes_on(self) -> None:

@@ -129,7 +129,8 @@ def wake(kind: str, detail: dict[str, Any]) -> None:
 
 def source_of(kind: str) -> str:
     """Who sends events of this kind."""
-    return names.AGENT_SOURCE if kind == names.NODE_BOOTED or kind in ANSWERS else "aws.ecs"
+    reports = (names.NODE_BOOTED, names.NODE_HARDWARE_REPORTED)
+    return names.AGENT_SOURCE if kind in reports or kind in ANSWERS else "aws.ecs"
 
 
 def fact(it: Incident, boot_id: str, **more: Any) -> dict[str, Any]:
@@ -447,9 +448,8 @@ def test_evidence_that_a_node_has_saved_resumes_the_step_that_asked_for_it(world
     freezing = request.decision.model_copy(update={"step": Step.FREEZE_EVIDENCE})
     freeze_evidence(request.model_copy(update={"decision": freezing}), it.ports, RecoveryPolicy())
 
-    key = f"{it.id}-{it.turn}"
-    request_id = named(EVIDENCE, key, it.ports)
-    saved = {"request_id": request_id, "object_key": names.evidence_key(it.id, key), "size_bytes": 9, "items": 3}
+    request_id = named(EVIDENCE, f"{it.id}-{it.turn}", it.ports)
+    saved = {"request_id": request_id, "object_key": names.evidence_key(it.id, it.turn), "size_bytes": 9, "items": 3}
     wake(names.EVIDENCE_FROZEN, fact(it, "boot-1", **saved))
 
     assert facts_of(it.resumed(), EvidenceSaved).size_bytes == 9
@@ -487,6 +487,16 @@ def test_the_workflow_of_a_job_asks_the_same_function(world: World) -> None:
     lambdas.find_checkpoint.handler(asked.model_dump(mode="json"), None)
 
     assert it.ports.workflows.resumed["t"].step is JobStep.FIND_CHECKPOINT  # type: ignore[attr-defined]
+
+
+def test_hardware_that_a_node_reports_is_kept(world: World) -> None:
+    it = world.serves(Incident())
+
+    wake(names.NODE_HARDWARE_REPORTED, fact(it, "boot-1", machine="trn2.48xlarge", accelerators=[]))
+
+    report = it.ports.hardware.of(A)
+    assert report is not None
+    assert report.machine == "trn2.48xlarge"
 
 
 def test_an_event_that_cannot_be_read_is_kept(world: World) -> None:

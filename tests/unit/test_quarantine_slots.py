@@ -59,7 +59,9 @@ def test_a_slot_that_a_quarantined_node_gave_back_is_shown_beside_the_budget() -
     it.reports(xid(79))
 
     told = [t.result.reason for t in it.ports.incidents.history(incident_id_of(xid(79))).turns if t.result]
-    assert told[0].startswith("the disruption budget of pool demo is full: 2 of 1+1 (")
+    assert told[0].startswith(
+        "the disruption budget of pool demo is full: 2 of 2 slots are taken, 1 of them only while"
+    )
 
 
 @pytest.mark.parametrize(

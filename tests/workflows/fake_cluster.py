@@ -298,7 +298,7 @@ class FakeCluster:
         if name in self.hangs:
             return
         fact = self._fact(name, self.node(name).boot_id)
-        key = evidence_key(request.incident_id, request_id_of(request))
+        key = evidence_key(request.incident_id, request.operation_turn)
         request_id = named(EVIDENCE, request_id_of(request), self.ports)
         event = EvidenceFrozen(
             **fact,

@@ -2,9 +2,9 @@
 
 import os
 
-from nodeheal.domain.review.console_links import console_host, execution_url
+from nodeheal.domain.review.console_links import console_host, dashboard_url, execution_url
 
-__all__ = ["console_host", "execution_arn", "execution_url", "has_console"]
+__all__ = ["console_host", "dashboard_url", "execution_arn", "execution_url", "has_console"]
 
 
 def has_console() -> bool:

@@ -20,7 +20,7 @@ from nodeheal.adapters.aws.notifier import AwsNotifier, Destinations
 from nodeheal.adapters.aws.owners import SnsConfirmations
 from nodeheal.adapters.aws.records_epoch import DynamoRecordsEpoch
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
-from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
+from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
 from nodeheal.adapters.schedulers import schedulers
 from nodeheal.contract import names
@@ -52,6 +52,7 @@ def aws_ports(
     commands = SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock)
     return Ports(
         nodes=DynamoNodeStore(rows),
+        hardware=DynamoHardwareStore(rows),
         incidents=DynamoIncidentStore(rows),
         attempts=DynamoAttemptLedger(rows, clock),
         pools=DynamoPoolStore(rows),

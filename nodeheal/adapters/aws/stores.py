@@ -7,7 +7,7 @@ from typing import Any
 
 from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, plain, to_item, versioned
 from nodeheal.contract import names
-from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.health_event import HealthEvent, NodeHardwareReported
 from nodeheal.contract.type_adapters import adapter_of
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.errors import NotFound
@@ -138,6 +138,28 @@ class DynamoNodeStore:
         # Version 0.1 stored history among them.
         found = {(s.node_id, s.event_id): s for s in read if not s.note}
         return sorted(found.values(), key=lambda s: (s.at, s.event_id, s.node_id))
+
+
+class DynamoHardwareStore:
+    """Implements HardwareStore."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def save(self, report: NodeHardwareReported) -> None:
+        at = _sortable(report.observed_at)
+        item = {
+            "pk": names.node_pk(report.node_id),
+            "sk": names.HARDWARE_SK,
+            "reported_at": at,
+            "report": report.model_dump_json(),
+            names.TTL_ATTRIBUTE: int((report.observed_at + timedelta(days=HISTORY_DAYS)).timestamp()),
+        }
+        self._table.put(to_item(item), "attribute_not_exists(pk) OR reported_at < :at", {":at": at})
+
+    def of(self, node_id: str) -> NodeHardwareReported | None:
+        item = self._table.get(names.node_pk(node_id), names.HARDWARE_SK)
+        return adapter_of(NodeHardwareReported).validate_json(item["report"]["S"]) if item else None
 
 
 class DynamoIncidentStore:

@@ -8,6 +8,7 @@ from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.memory.owners import MemoryConfirmations
 from nodeheal.adapters.memory.stores import (
     MemoryAttemptLedger,
+    MemoryHardwareStore,
     MemoryIncidentStore,
     MemoryJobNotes,
     MemoryJobStore,
@@ -30,6 +31,7 @@ def memory_ports(clock: Clock) -> Ports:
     commands = MemoryNodeCommands()
     return Ports(
         nodes=nodes,
+        hardware=MemoryHardwareStore(),
         incidents=incidents,
         attempts=MemoryAttemptLedger(clock),
         pools=MemoryPoolStore(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
 
-from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.health_event import HealthEvent, NodeHardwareReported
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.errors import NotFound
@@ -87,6 +87,21 @@ _IN_TIME = attrgetter("at", "event_id", "node_id")
 def _since(in_time: list[Observation], since: datetime) -> list[Observation]:
     """Return the newest ones, up to the number that is looked up."""
     return in_time[bisect_left(in_time, since, key=lambda observation: observation.at) :][-FAULTS_LOOKED_UP:]
+
+
+@dataclass
+class MemoryHardwareStore:
+    """Implements HardwareStore."""
+
+    reports: dict[str, NodeHardwareReported] = field(default_factory=dict)
+
+    def save(self, report: NodeHardwareReported) -> None:
+        kept = self.reports.get(report.node_id)
+        if kept is None or kept.observed_at < report.observed_at:
+            self.reports[report.node_id] = report
+
+    def of(self, node_id: str) -> NodeHardwareReported | None:
+        return self.reports.get(node_id)
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nodeheal.agent.checks.check_result import CheckResult, CheckSchedule, Problem
-from nodeheal.agent.event import verdict_of
+from nodeheal.agent.event import Accelerator, verdict_of
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.tool_report import GRAVITY
@@ -73,7 +73,8 @@ def _look(said: Mapping[str, Any] | None) -> CheckResult | None:
     if said is None:
         return None
     kinds = {kind: tuple(_problem(one) for one in said[kind]) for kind in ("problems", "happened")}
-    return CheckResult(**{**said, **kinds})
+    accelerators = tuple(Accelerator(**one) for one in said["accelerators"])
+    return CheckResult(**{**said, **kinds, "accelerators": accelerators})
 
 
 def _problem(said: Mapping[str, Any]) -> Problem:

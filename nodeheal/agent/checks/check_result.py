@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nodeheal.agent.event import Accelerator
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Finding
 
@@ -41,6 +42,7 @@ class CheckResult:
     state: State = field(default_factory=dict)
     gauges: Mapping[str, float] = field(default_factory=dict)
     called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    accelerators: tuple[Accelerator, ...] = ()  # all of them as they are now; none: not known, or another check's
     happened: tuple[Problem, ...] = ()
     summary: str = ""  # shown to a person where nothing is wrong: "8 GPUs"
     doubts: Mapping[str, str] = field(default_factory=dict)

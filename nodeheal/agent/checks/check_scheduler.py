@@ -9,7 +9,7 @@ from typing import Any
 
 from nodeheal.agent.checks.check_ipc import Answer, finding_of, verdict_on
 from nodeheal.agent.checks.check_result import CheckResult, CheckSchedule, Problem, State
-from nodeheal.agent.event import verdict_of
+from nodeheal.agent.event import Accelerator, verdict_of
 from nodeheal.agent.gauges import Sample
 from nodeheal.agent.jitter import between
 from nodeheal.contract.vocabulary import Verdict
@@ -55,6 +55,7 @@ class _CheckState:
     # Of the last result: a value that is no longer measured disappears.
     gauges: Mapping[str, float] = field(default_factory=dict)
     called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # as above
+    accelerators: tuple[Accelerator, ...] = ()  # of the last result that had all of them
     # Of the last answer; None before the first, and where the node does not support the check.
     verdict: Verdict | None = None
     asked_at: float | None = None
@@ -86,6 +87,10 @@ class CheckScheduler:
     def called(self) -> list[Mapping[str, str]]:
         """Return the other names of each measured thing."""
         return [names for course in self._courses.values() for names in course.called.values()]
+
+    def accelerators(self) -> list[Accelerator]:
+        """Return all accelerators of the node, as they were when all of them answered."""
+        return [part for course in self._courses.values() for part in course.accelerators]
 
     def samples(self, now: float) -> Iterator[Sample]:
         """Return samples of each check's state and of the names of measured things. Safe from any thread."""
@@ -133,6 +138,7 @@ class CheckScheduler:
         self._complain(course, look.why_unclear)
         course.state = look.state if answer.look is not None else course.state
         course.gauges, course.called = look.gauges, look.called
+        course.accelerators = look.accelerators or course.accelerators
         happened = [
             CheckChange(check.name, problem, since=wall) for problem in look.happened if _counts(problem, check)
         ]

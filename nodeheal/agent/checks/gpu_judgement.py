@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from nodeheal.agent.checks.check import Problem, State
 from nodeheal.agent.checks.gpu_reading import GpuReading, numbers, problem
 from nodeheal.agent.checks.nvlink import judge_links
-from nodeheal.agent.event import verdict_of
+from nodeheal.agent.event import Accelerator, verdict_of
 from nodeheal.agent.thresholds import (
     GPU_FABRIC,
     GPU_LASTING,
@@ -87,6 +87,28 @@ def names_of(readings: Sequence[GpuReading]) -> dict[str, dict[str, str]]:
         }
         for reading in readings
     }
+
+
+def accelerators_of(readings: Sequence[GpuReading]) -> tuple[Accelerator, ...]:
+    """Return the GPUs of a node; none where one does not answer: the others are not all that it has."""
+    if any(reading.error for reading in readings):
+        return ()
+    return tuple(
+        Accelerator(
+            index=reading.index,
+            component=reading.component,
+            model=reading.model or None,
+            serial=reading.serial or None,
+            uuid=reading.uuid or None,
+            memory_mib=reading.memory_mib,
+            ecc_uncorrected=reading.ecc_uncorrected,
+            rows_remapped=reading.rows_remapped,
+            links=len(reading.links) or None,
+            links_up=sum(reading.links.values()) if reading.links else None,
+            temperature_celsius=reading.temperature_celsius,
+        )
+        for reading in readings
+    )
 
 
 def gauges(readings: Sequence[GpuReading], healthy: Mapping[int, bool]) -> dict[str, float]:

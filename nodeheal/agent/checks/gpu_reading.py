@@ -20,6 +20,7 @@ class GpuReading:
     error: str = ""  # the catalog's code of a GPU that does not answer: GPU_LOST, RESET_REQUIRED, UNKNOWN_ERROR
     uuid: str = ""  # as nvidia-smi and CUDA name it; empty where NVML does not give it
     serial: str = ""  # of its board; empty where it has none, or NVML does not give it
+    model: str = ""
     # Values that nvidia-smi shows too, under its names and in its words.
     health: Mapping[str, str] = field(default_factory=dict)
     temperature_celsius: float | None = None
@@ -29,6 +30,9 @@ class GpuReading:
     power_watts: float | None = None
     utilisation_percent: float | None = None
     memory_used_mib: float | None = None
+    memory_mib: int | None = None
+    rows_remapped: int | None = None
+    ecc_uncorrected: int | None = None  # over its whole life
     pcie_width: int | None = None
     pcie_width_most: int | None = None
     pcie_generation: int | None = None

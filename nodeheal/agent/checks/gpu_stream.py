@@ -14,7 +14,7 @@ import pynvml
 
 from nodeheal.agent.checks.check import CheckResult, Place, Problem, State
 from nodeheal.agent.checks.dedupe import without_duplicates
-from nodeheal.agent.checks.gpu_judgement import gauges, judge, names_of
+from nodeheal.agent.checks.gpu_judgement import accelerators_of, gauges, judge, names_of
 from nodeheal.agent.checks.gpu_reading import GpuReading, problem
 from nodeheal.agent.checks.hardware import gpus_with_driver
 from nodeheal.agent.checks.nvml import GpuEvent, Nvml
@@ -65,6 +65,7 @@ def _seen(
         state={**judged.state, "known": list(known)},
         gauges=gauges(readings, judged.healthy),
         called=names_of(readings),
+        accelerators=accelerators_of(readings),
         happened=tuple(_xid(event, count) for event, count in events.items() if event.xid is not None),
         summary=f"{len(readings)} GPUs",
     )

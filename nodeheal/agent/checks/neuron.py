@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.checks.hardware import Expected, expected_neuron_devices, instance_type, neuron_devices_of, text_of
+from nodeheal.agent.event import Accelerator
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding, Report
 from nodeheal.parsers.neuron_tools import ERROR_COUNTERS, READ, parse_neuron, parse_neuron_tree
@@ -26,6 +27,7 @@ COUNT_CODE = "DEVICE_COUNT_MISMATCH"
 # there is no total.
 _TOTAL, _PRESENT = "total", "present"
 _SKIPPED = ("info", "memory_usage", "power")  # many files, and no error counter in them
+_DEVICE = re.compile(r"neuron\d{1,3}")
 _NUMBER = re.compile(r"\d{1,20}")
 _SINCE_LOADED, _SINCE_LOOK = "since the driver was loaded", "since the last look"
 
@@ -48,7 +50,7 @@ def look(place: Place, state: State) -> CheckResult:
     known = {problem.finding.component for problem in seen.problems}
     more = [_missed(component, message) for component, message in told.items() if component not in known]
     kept = {**seen.state, "asked_at": asked_at, "told_by_tool": list(told.items())}
-    return replace(seen, problems=(*seen.problems, *more), state=kept)
+    return replace(seen, problems=(*seen.problems, *more), state=kept, accelerators=accelerators(_roots(place)))
 
 
 def judge(tree: Mapping[str, str], expected: Expected, state: State) -> CheckResult:
@@ -78,6 +80,21 @@ def read_tree(roots: Sequence[Path]) -> dict[str, str]:
         if devices:
             return {str(path.relative_to(root)): text_of(path) for device in devices for path in _files(device)}
     return {}
+
+
+def accelerators(roots: Sequence[Path]) -> tuple[Accelerator, ...]:
+    """Read what each device of the first existing tree is."""
+    devices = next(filter(None, (list(root.glob("neuron[0-9]*")) for root in roots)), [])
+    numbered = {int(device.name[len("neuron") :]): device for device in devices if _DEVICE.fullmatch(device.name)}
+    return tuple(
+        Accelerator(
+            index=index,
+            component=f"neuron{index}",
+            model=text_of(device / "info/architecture/device_name") or None,
+            serial=text_of(device / "info/serial_number") or None,
+        )
+        for index, device in sorted(numbered.items())
+    )
 
 
 def counters(tree: Mapping[str, str]) -> dict[str, int]:

@@ -105,7 +105,7 @@ class Nvml:
             raise Gone(gone_code(error.value) or "UNKNOWN_ERROR") from error
         gpu = Gpu(index, handle)
         gpu.component = self._names[index] = gpu.address() or self._name(index)
-        gpu.uuid, gpu.serial = gpu.own_uuid(), gpu.own_serial()
+        gpu.uuid, gpu.serial, gpu.model = gpu.own_uuid(), gpu.own_serial(), gpu.own_model()
         self._gpus[index] = gpu
         return gpu
 

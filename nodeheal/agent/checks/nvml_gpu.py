@@ -30,7 +30,8 @@ _HEALTH = {
 }
 _LINK_ERRORS = {38: "crc_flit", 45: "crc_data", 52: "replay", 59: "recovery"}
 _MEMORY_CELSIUS, _RECOVERY_ACTION = pynvml.NVML_FI_DEV_MEMORY_TEMP, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
-_FIELDS = (*_HEALTH, *_LINK_ERRORS, _MEMORY_CELSIUS, _RECOVERY_ACTION)
+_REMAPPED = (pynvml.NVML_FI_DEV_REMAPPED_COR, pynvml.NVML_FI_DEV_REMAPPED_UNC)
+_FIELDS = (*_HEALTH, *_LINK_ERRORS, *_REMAPPED, _MEMORY_CELSIUS, _RECOVERY_ACTION)
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # the member of a value, by its type
 _LARGEST = 2**63
 # NVML's numbers in the words of nvidia-smi.
@@ -83,6 +84,7 @@ class Gpu:
         self.component = f"GPU {index}"
         self.uuid = ""
         self.serial = ""
+        self.model = ""
 
     def address(self) -> str | None:
         """Return its PCI address as the kernel writes it."""
@@ -96,6 +98,10 @@ class Gpu:
     def own_serial(self) -> str:
         """Return the serial of its board, which its vendor asks for; empty where the driver does not return it."""
         return _text(self._ask(pynvml.nvmlDeviceGetSerial) or "")
+
+    def own_model(self) -> str:
+        """Return its product's name; empty where the driver does not return it."""
+        return _text(self._ask(pynvml.nvmlDeviceGetName) or "")
 
     def listen(self, events: ctypes.c_void_p, wanted: int) -> bool:
         """Register its events; whether it supports any."""
@@ -119,6 +125,7 @@ class Gpu:
             self.component,
             uuid=self.uuid,
             serial=self.serial,
+            model=self.model,
             health=self._health(told, reasons),
             temperature_celsius=temperature,
             temperature_limit_celsius=self._limits[0],
@@ -127,6 +134,9 @@ class Gpu:
             power_watts=None if power is None else power / 1000,
             utilisation_percent=None if rates is None else float(rates.gpu),
             memory_used_mib=None if memory is None else round(memory.used / _MIB, 1),
+            memory_mib=None if memory is None else memory.total // _MIB,
+            rows_remapped=sum(told[field] for field in _REMAPPED) if told.keys() >= {*_REMAPPED} else None,
+            ecc_uncorrected=told.get(pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL),
             clock_reasons=reasons,
             links=links,
             has_switch=self._leads_to_switch(links),

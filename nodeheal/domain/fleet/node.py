@@ -13,7 +13,7 @@ from nodeheal.contract.vocabulary import Action, NodeState, Provider, SchedulerK
 BOOTS_REMEMBERED = 16
 RECOVERIES_REMEMBERED = 16
 # The node's item is written with each of its incidents' steps, so what it remembers is short.
-STATES_REMEMBERED, STATE_REASON_CHARACTERS = 10, 80
+STATES_REMEMBERED, STATE_REASON_CHARACTERS = 10, 200
 RESOLVED_REMEMBERED = 64  # findings of one boot; of more, the oldest are news again
 
 _MOVES: dict[NodeState, frozenset[NodeState]] = {

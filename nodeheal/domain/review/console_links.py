@@ -19,6 +19,11 @@ def execution_url(arn: str) -> str:
     return f"https://{console_host(partition, region)}/states/home?region={region}#/v2/executions/details/{arn}"
 
 
+def dashboard_url(partition: str, region: str, name: str) -> str:
+    """Returns the address of this dashboard in the console."""
+    return f"https://{console_host(partition, region)}/cloudwatch/home?region={region}#dashboards/dashboard/{name}"
+
+
 def runbook_file(code: Escalation) -> str:
     """Returns the runbook's file in docs/runbooks."""
     return f"{code.value.lower().replace('_', '-')}.md"

@@ -178,7 +178,7 @@ def status_text(incident: Incident) -> str:
     if incident.has_only_restarted:
         return RESTARTED
     is_theirs, is_closed = incident.ending is Ending.HANDED_TO_A_HUMAN, incident.state is IncidentState.CLOSED
-    return _ENDED[incident.ending] + ((" (closed)" if is_closed else " (still open)") if is_theirs else "")
+    return _ENDED[incident.ending] + ((" (closed)" if is_closed else " (not closed)") if is_theirs else "")
 
 
 class StateWord(StrEnum):

@@ -4,7 +4,7 @@ import logging
 from contextlib import suppress
 from dataclasses import replace
 
-from nodeheal.contract.health_event import DiagnosticsFinished, NodeAnswer, NodeBooted
+from nodeheal.contract.health_event import DiagnosticsFinished, NodeAnswer, NodeBooted, NodeHardwareReported
 from nodeheal.contract.vocabulary import Awaited, JobState, Verdict
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import BootView, ReportedDiagnosis
@@ -45,6 +45,14 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
         raise NotAccepted(f"{event.node_id} is being written by others; its boot is recorded later")
     reconcile_all(node_owner(booted.node_id), ports)
     on_machine_booted(booted, ports)
+
+
+@limited
+def on_hardware_reported(event: NodeHardwareReported, ports: Ports) -> None:
+    """Keep what an enrolled node is made of, for people: nothing is decided by it."""
+    node = ports.nodes.get(event.node_id)
+    if node is not None and node.has_reported and node.view(event.boot_id, event.observed_at) is not BootView.PAST:
+        ports.hardware.save(event)
 
 
 @limited

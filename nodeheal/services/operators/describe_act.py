@@ -174,7 +174,7 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
 def _budget(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     held, slots = len(ports.pools.holders(node.pool)), slots_of(node.pool, ports, policy)
     waits = "" if held < slots.total else "; it waits in line for one"
-    return f"{held} of {slots} slots of the pool are taken{waits}"
+    return f"{slots.taken(held)}{waits}"
 
 
 def _breaker(node: Node, ports: Ports) -> list[str]:

@@ -153,5 +153,5 @@ def _first(history: History, decision: Decision, ports: Ports, policy: RecoveryP
     because = f", because {why}" if why else ""
     does = "it stays isolated" if action is Action.ISOLATE else f"its first action is {VERBS[action].announced}"
     held, slots = len(ports.pools.holders(pool)), slots_of(pool, ports, policy)
-    full = f"before that it waits for a slot: {held} of {slots} slots of the pool are taken"
+    full = f"before that it waits for a slot: {slots.taken(held)}"
     return [*([full] if held >= slots.total else []), f"{does}{because}"]

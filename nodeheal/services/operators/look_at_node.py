@@ -1,8 +1,11 @@
 """Everything that an operator may want to know of one node, read together."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from nodeheal.contract.health_event import NodeHardwareReported
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.liveness import apply_heartbeat
@@ -10,6 +13,7 @@ from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.operations.isolate import DRAINED
 from nodeheal.ports import Ports
@@ -25,6 +29,8 @@ class NodeView:
     """A node with what surrounds it. `since`: None where nobody has written down when the state began.
 
     `handed_over`: the recent incidents that a human has and has not closed.
+    `recoveries`: the incidents that took it out of service, the newest first, while they are kept. `hardware`: None
+    where it has not reported what it is made of.
     """
 
     node: Node
@@ -35,6 +41,8 @@ class NodeView:
     slots_held: int
     slots: Slots
     handed_over: tuple[str, ...] = ()
+    recoveries: tuple[Incident, ...] = ()
+    hardware: NodeHardwareReported | None = None
 
 
 def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
@@ -51,7 +59,14 @@ def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView
     slots = slots_of(node.pool, ports, policy)
     theirs = _handed_over(node, ports)
     shown, around = node.as_shown(ports.clock()), ports.pools.get(node.pool)
-    return NodeView(shown, around, _since(node, ports), left, node_id in holders, len(holders), slots, theirs)
+    since, past, hardware = _since(node, ports), tuple(_recoveries(node, ports)), ports.hardware.of(node_id)
+    return NodeView(shown, around, since, left, node_id in holders, len(holders), slots, theirs, past, hardware)
+
+
+def _recoveries(node: Node, ports: Ports) -> Iterator[Incident]:
+    for past in node.recoveries:
+        with suppress(NotFound):
+            yield ports.incidents.incident(past.incident_id)
 
 
 def _handed_over(node: Node, ports: Ports) -> tuple[str, ...]:

@@ -154,6 +154,12 @@ int nvmlDeviceGetSerial(device gpu, char *serial, unsigned int length)
     return broken(gpu);
 }
 
+int nvmlDeviceGetName(device gpu, char *name, unsigned int length)
+{
+    snprintf(name, length, "NVIDIA H100 80GB HBM3");
+    return broken(gpu);
+}
+
 int nvmlDeviceGetTemperature(device gpu, int sensor, unsigned int *celsius)
 {
     (void)sensor;

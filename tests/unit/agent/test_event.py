@@ -73,6 +73,11 @@ def test_a_finding_carries_its_sub_code_and_what_the_node_shares_with_others() -
 def test_every_other_event_is_valid_too() -> None:
     contract.HealthEvent.model_validate_json(EVENT_FACTORY.alive(START).to_json())
     contract.NodeBooted.model_validate_json(EVENT_FACTORY.booted(START, "10.0.0.7" * 99, 8, START).to_json())
+    gpu = said.Accelerator(0, "GPU 0", "a ‮model" * 99, "s\nerial", "u", 81_920, 0, 0, 18, 18, 41.0)
+    hardware = contract.NodeHardwareReported.model_validate_json(
+        EVENT_FACTORY.hardware("p5.48xlarge", [gpu] * 100, START).to_json()
+    )
+    assert (len(hardware.accelerators), hardware.accelerators[0].serial) == (64, "s_erial")
     many = {f"number_{number}": 1.0 for number in range(100)}
     report = Report(Verdict.FAILED, ("pcie",), measured=many)
     part = said.DiagnosticResult(Check.dcgm, Verdict.FAILED, "x" * 9_999, 1.5)

@@ -16,15 +16,19 @@ from nodeheal.agent.checks.check_ipc import Answer, answer_of, dumped
 from nodeheal.agent.checks.check_scheduler import FIRST_LOOKS_WITHIN_SECONDS, LOOKS_TO_BE_OVER
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.config import load
+from nodeheal.agent.event import Accelerator
 from nodeheal.agent.eventfd_event import EventfdEvent
+from nodeheal.agent.hardware_report import AGAIN_SECONDS, DAILY_SECONDS
 from nodeheal.agent.loop import FILE_POLL_SECONDS, KEEP_SECONDS, Agent
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
+from nodeheal.contract.names import NODE_HARDWARE_REPORTED
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 from tests.unit.agent.fakes import FakeTime, NodeFolder, xid
 
 CHECK = Check("gpus", "a test", 60.0, 5.0, always, lambda *_: CheckResult())
+GPU = Accelerator(0, "0000:b9:00.0", "NVIDIA H100", rows_remapped=0, temperature_celsius=41.0)
 REMAP = [Problem(Finding(Family.host, "disk_full", component, "no room"), "no room") for component in ("a", "b")]
 XID_31 = Problem(Finding(Family.xid, "31", "0000:b9:00.0", "the driver says so"))
 
@@ -103,6 +107,12 @@ class Run:
 
     def told(self) -> list[str]:
         return [entry.detail for entry in self.spool.oldest(100) if entry.detail_type == "Node Health Reported"]
+
+    def hardware(self) -> list[dict[str, object]]:
+        """What was told of the first accelerator each time."""
+        reports = [entry.detail for entry in self.spool.oldest(100) if entry.detail_type == NODE_HARDWARE_REPORTED]
+        first = [json.loads(report)["accelerators"][0] for report in reports]
+        return [{name: part[name] for name in ("rows_remapped", "temperature_celsius")} for part in first]
 
     def told_of(self, component: str) -> int:
         return sum(f'"component":"{component}"' in detail for detail in self.told())
@@ -224,6 +234,41 @@ def test_what_checks_remember_is_kept_now_and_then_also_where_nothing_is_found(r
     run.agent.step()
 
     assert '"seen": 3' in json.dumps(run.spool.state())
+
+
+def test_hardware_is_reported_once_a_boot_and_when_it_changes(run: Run) -> None:
+    run.look(CheckResult(accelerators=(GPU,)))
+    run.look(CheckResult(accelerators=(replace(GPU, temperature_celsius=80.0),)), 20)
+    as_it_was = run.hardware()
+    run.look(CheckResult(accelerators=(replace(GPU, rows_remapped=1),)), 20)
+    run.look(CheckResult(), 20)
+
+    assert as_it_was == [{"rows_remapped": 0, "temperature_celsius": 41.0}]
+    assert run.hardware() == [*as_it_was, {"rows_remapped": 1, "temperature_celsius": 41.0}]
+
+
+def test_a_link_that_comes_and_goes_is_reported_every_ten_minutes_at_most(run: Run) -> None:
+    for number in range(20):
+        run.look(CheckResult(accelerators=(replace(GPU, rows_remapped=number),)))
+
+    seconds = 20 * (CHECK.interval_seconds + FIRST_LOOKS_WITHIN_SECONDS)
+    assert len(run.hardware()) == 1 + int(seconds // AGAIN_SECONDS)
+
+
+def test_hardware_that_has_been_reported_is_not_reported_by_the_next_agent_of_the_boot(
+    run: Run, node: NodeFolder
+) -> None:
+    run.look(CheckResult(accelerators=(GPU,)))
+    run.time.seconds += KEEP_SECONDS
+    run.agent.step()
+    next_run = Run(node)
+
+    next_run.look(CheckResult(accelerators=(GPU,)), 20)
+    before = len(next_run.hardware())
+    next_run.time.seconds += DAILY_SECONDS
+    next_run.agent.step()
+
+    assert (before, len(next_run.hardware())) == (1, 2)
 
 
 def test_what_is_found_wakes_the_sender(run: Run) -> None:

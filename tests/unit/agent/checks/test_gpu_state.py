@@ -91,6 +91,30 @@ def test_healthy_gpus_have_no_problem_and_are_measured(gpus: FakeGpus) -> None:
     }
 
 
+def test_a_gpu_is_described_by_its_model_serial_memory_errors_rows_and_links(gpus: FakeGpus) -> None:
+    gpus.set(gpu1_field__6=2, gpu1_field__142=3, gpu1_field__143=1, gpu1_links=4, gpu1_link__3=0)
+
+    _, second = look(gpus)["accelerators"]
+
+    assert second == {
+        "index": 1,
+        "component": SECOND,
+        "model": "NVIDIA H100 80GB HBM3",
+        "serial": "1651323000002",
+        "uuid": "GPU-00000000-0000-0000-0000-000000000002",
+        "memory_mib": 81_920,
+        "ecc_uncorrected": 2,
+        "rows_remapped": 4,
+        "links": 4,
+        "links_up": 3,
+        "temperature_celsius": 45,
+    }
+
+
+def test_accelerators_are_not_described_while_one_of_them_is_lost(gpus: FakeGpus) -> None:
+    assert look(gpus.set(gpu1_error=15))["accelerators"] == []
+
+
 @pytest.mark.parametrize(
     ("said", "code"),
     [

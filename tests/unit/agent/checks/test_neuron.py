@@ -56,6 +56,15 @@ def test_devices_without_errors_are_healthy(tmp_path: Path, root: str) -> None:
     assert neuron.why_not(node.place) == ""
 
 
+def test_a_device_is_described_by_its_model_and_serial(node: Node) -> None:
+    node.write(f"{NEW}/neuron1/info/architecture/device_name", "Trainium2")
+
+    first, second = look(node).accelerators
+
+    assert (first.index, first.component, first.model, first.serial) == (0, "neuron0", None, "1a2b")
+    assert (second.component, second.model) == ("neuron1", "Trainium2")
+
+
 def test_an_error_is_told_when_it_is_counted_and_not_again(node: Node) -> None:
     first = look(node)
     furnish(node, hw_error=1)
