@@ -137,6 +137,7 @@ def ports() -> Ports:
         runbooks=os.environ.get(names.ENV_RUNBOOKS, ""),
         run_job_arn=os.environ.get(names.ENV_RUN_JOB_ARN, ""),
         node_role_ids=node_role_ids(),
+        hyperpod_clusters=listed(names.ENV_HYPERPOD_CLUSTERS),
     )
     return replace(made, attempts=MeasuredAttempts(made.attempts), channels=channels())
 
@@ -187,7 +188,12 @@ class MeasuredAttempts:
 
 def node_role_ids() -> list[str]:
     """Ids of the roles whose sessions AWS names after machines."""
-    return [role for role in os.environ.get(names.ENV_NODE_ROLE_IDS, "").split(",") if role]
+    return listed(names.ENV_NODE_ROLE_IDS)
+
+
+def listed(variable: str) -> list[str]:
+    """The names in a variable of the environment, separated by commas."""
+    return [name for name in os.environ.get(variable, "").split(",") if name]
 
 
 def is_ping(event: Event) -> bool:

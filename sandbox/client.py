@@ -225,7 +225,7 @@ class Sandbox(MachineOrders):
         )
 
     def add_slurm(
-        self, pool: str, count: int, gpus: int = 2, *, checks: Sequence[str] = ()
+        self, pool: str, count: int, gpus: int = 2, *, checks: Sequence[str] = (), hyperpod: bool = False
     ) -> tuple[list[NodeHandle], Path]:
         """Create a Slurm cluster `slurm-POOL` with its controller and nodes; returns the nodes and its slurm.conf."""
         request = {
@@ -236,15 +236,11 @@ class Sandbox(MachineOrders):
             "role_arn": self.outputs.get("NodeRoleArn"),
             "tags": {names.MANAGED_TAG: names.MANAGED_TAG_VALUE},
             "checks": list(checks),
+            "hyperpod": hyperpod,
         }
         made = self._call("add_slurm", request)
         nodes = [NodeHandle(one["node_id"], pool, one["address"], Path(one["directory"]), "") for one in made["nodes"]]
         return nodes, Path(made["configuration"])
-
-    def replace_slurm_node(self, node_id: str) -> NodeHandle:
-        """Create another machine under the same Slurm name, without informing Slurm."""
-        made = self._call("replace_slurm_node", {"node_id": node_id})
-        return NodeHandle(made["node_id"], made["pool"], made["address"], Path(made["directory"]), "")
 
     def nodes(self) -> list[Json]:
         """Return every node as it is now: node_id, pool, address, directory, boot_id, is_up."""

@@ -4,6 +4,8 @@ environment set.
 
 import json
 import secrets
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from sandbox.ecs import Ecs
 from sandbox.environments import answer_at_once, parse_once, share_environments, unpack_once
 from sandbox.events import Event, EventPump
 from sandbox.fleet import Fleet, NodeKind, describe_node
+from sandbox.hyperpod import Cluster, HyperPod, Instance
 from sandbox.iam import ACCOUNT, REGION, caller_of
 from sandbox.log_sink import log_sink
 from sandbox.node import Faults, Node
@@ -44,6 +47,7 @@ class Cloud:
         self._ssm = Ssm(self._fleet.nodes, self._fleet.tags, pump.emit, self._behaviour)
         self._state = Ec2State()
         self._ec2 = Ec2(self._state, self._fleet, self._behaviour, pump.emit)
+        self._hyperpod = HyperPod(self, self._behaviour)
         self._scaling = AutoScaling(self._state, self._ec2, self._behaviour, pump.emit)
 
     def install(self) -> None:
@@ -63,6 +67,9 @@ class Cloud:
         patches.serve_queries(ec2, scaling)
         patches.serve_quotas(
             JsonService("service-quotas", quotas.operations(), lambda headers: caller_of("servicequotas", headers))
+        )
+        patches.serve_hyperpod(
+            JsonService("sagemaker", self._hyperpod.operations(), lambda headers: caller_of("sagemaker", headers))
         )
         patches.authorise_ourselves(ssm, ec2, scaling)
         patches.know_event_sources()
@@ -94,14 +101,18 @@ class Cloud:
 
     def add_slurm(self, request: Json) -> Json:
         """Create a Slurm cluster: a machine for its controller, and `count` hybrid nodes. `request`: as for add_node in
-        addition.
+        addition; `hyperpod`: the nodes are HyperPod's.
 
         Returns the nodes in order, and the path of the cluster's slurm.conf.
         """
         kind = replace(_kind(request), scheduler=SchedulerKind.SLURM)
         tags = {names.SLURM_CONTROLLER_TAG: kind.cluster}
         head, _ = self._fleet.enrol(replace(kind, pool="controllers", gpus=0, tags=tags, agent=["sleep", "infinity"]))
-        members = {f"node{number}": self._fleet.enrol(kind)[0] for number in range(1, request["count"] + 1)}
+        ids = [new_id("i") if request["hyperpod"] else "" for _ in range(request["count"])]
+        members = {f"node{number}": self._fleet.enrol(kind, name)[0] for number, name in enumerate(ids, 1)}
+        if request["hyperpod"]:
+            made = (Instance(node.spec.node_id, node.spec.address) for node in members.values())
+            self._hyperpod.clusters[kind.cluster] = Cluster({one.instance_id: one for one in made})
         addresses = {name: node.spec.address for name, node in members.items()}
         marks = {name: marks_of(node) for name, node in members.items()}
         cluster = SlurmCluster(kind.cluster, self._directory / kind.cluster, addresses, marks)
@@ -110,20 +121,24 @@ class Cloud:
         nodes = [describe_node(node) for node in members.values()]
         return {"nodes": nodes, "head": describe_node(head), "configuration": str(cluster.configuration)}
 
-    def replace_slurm_node(self, request: Json) -> Json:
-        """Create another machine under the same Slurm name, as HyperPod and ParallelCluster do. `request`: node_id.
+    def reboot(self, instance_id: str) -> None:
+        """Reboot a node of HyperPod."""
+        self._fleet.reboot(instance_id)
 
-        Slurm is not informed: the caller does that.
-        """
-        for cluster, kind, members in self._slurm:
-            for name, node in members.items():
-                if node.spec.node_id == request["node_id"]:
-                    self._fleet.off(node.spec.node_id)
-                    members[name], _ = self._fleet.enrol(kind)
-                    cluster.move(name, members[name].spec.address, marks_of(members[name]))
-                    join(cluster, name, members[name])
-                    return describe_node(members[name])
-        raise AwsError("NoSuchNode", f"no Slurm cluster has a node {request['node_id']}", status=404)
+    def replace(self, instance_id: str, successor: str, when_up: Callable[[str], None]) -> None:
+        """Create another machine of HyperPod under the same Slurm name, in the background. Slurm is not informed."""
+        cluster, kind, members = next(one for one in self._slurm if instance_id in _ids(one[2]))
+        name = next(name for name, node in members.items() if node.spec.node_id == instance_id)
+
+        def come() -> None:
+            self._fleet.off(instance_id)
+            time.sleep(self._behaviour.launch_seconds)
+            members[name], _ = self._fleet.enrol(kind, successor)
+            when_up(members[name].spec.address)
+            cluster.move(name, members[name].spec.address, marks_of(members[name]))
+            join(cluster, name, members[name])
+
+        threading.Thread(target=come, name=f"{successor} boot", daemon=True).start()
 
     def add_template(self, request: Json) -> Json:
         """Create a launch template whose instances are nodes of this kind. `request`: as for add_node; name and data in
@@ -195,6 +210,10 @@ def _kind(request: Json) -> NodeKind:
     )
 
 
+def _ids(members: dict[str, Node]) -> list[str]:
+    return [node.spec.node_id for node in members.values()]
+
+
 def managed_tags(pool: str) -> dict[str, str]:
     """Return the tags of a node that an operator has enrolled."""
     return {names.MANAGED_TAG: names.MANAGED_TAG_VALUE, "nodeheal:pool": pool}
@@ -221,7 +240,6 @@ class Control:
             "nodes": cloud.nodes,
             "inject": cloud.inject,
             "add_slurm": cloud.add_slurm,
-            "replace_slurm_node": cloud.replace_slurm_node,
             "add_template": cloud.add_template,
             "add_group": cloud.add_group,
             "behave": cloud.behave,

@@ -1,4 +1,4 @@
-"""The simulated nodes of one sandbox, of both providers, and their registration with SSM and ECS."""
+"""The simulated nodes of one sandbox, of every provider, and their registration with SSM and ECS."""
 
 import base64
 import hashlib
@@ -53,11 +53,13 @@ class Fleet:
     ecs: Ecs | None = None
     _made: int = 0
 
-    def enrol(self, kind: NodeKind) -> tuple[Node, str]:
+    def enrol(self, kind: NodeKind, hyperpod_id: str = "") -> tuple[Node, str]:
         """Create a hybrid node that boots and joins SSM, and ECS if that is its scheduler; returns its container
-        instance.
+        instance. `hyperpod_id`: it is an instance of HyperPod, and joins neither.
         """
-        node = self._node(f"mi-{secrets.token_hex(9)[:17]}", kind, "hybrid")
+        node = self._node(
+            hyperpod_id or f"mi-{secrets.token_hex(9)[:17]}", kind, "hyperpod" if hyperpod_id else "hybrid"
+        )
         node.start()
         return node, self._join(node, kind) if kind.scheduler is SchedulerKind.ECS else ""
 

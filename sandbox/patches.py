@@ -67,6 +67,14 @@ def serve_quotas(quotas: JsonService) -> None:
     app.SERVICE_HANDLERS["servicequotas"] = quotas.handle
 
 
+def serve_hyperpod(hyperpod: JsonService) -> None:
+    """Serve HyperPod's clusters by the sandbox: the emulator has no SageMaker, and its router needs the name."""
+    if "sagemaker" in app.SERVICE_HANDLERS:
+        raise EmulatorChanged("the emulator serves SageMaker itself")
+    router.SERVICE_PATTERNS["sagemaker"] = {"target_prefixes": ["SageMaker"]}
+    app.SERVICE_HANDLERS["sagemaker"] = hyperpod.handle
+
+
 def _of_both(service: QueryService, theirs: Any) -> Any:
     async def handle(method: str, path: str, headers: Headers, body: bytes, query: Json) -> Response:
         handler = service.handle if service.serves(body) else theirs
@@ -83,7 +91,7 @@ def authorise_ourselves(ssm: JsonService, *queries: QueryService) -> None:
     original = attribute(iam_actions, "extract_iam_action")
 
     def action(service: str, method: str, path: str, headers: Headers, body: bytes, query: Json) -> str | None:
-        if service == "ecs" or (service == "ssm" and ssm.serves(headers)):
+        if service in ("ecs", "sagemaker") or (service == "ssm" and ssm.serves(headers)):
             return None
         if any(service == ours.name and ours.serves(body) for ours in queries):
             return None

@@ -62,7 +62,8 @@ class Script:
     pool: str = "demo"
     job: str = JOB
     scheduler: SchedulerKind = SchedulerKind.ECS
-    provider: str = "hybrid"  # or "group" (EC2 in an Auto Scaling group), "template" (EC2 from a launch template)
+    # or "group" (EC2 in an Auto Scaling group), "template" (EC2 from a launch template), "hyperpod" (on Slurm)
+    provider: str = "hybrid"
     expects: Expected | None = None  # where the catalog alone does not determine it
     checks: tuple[str, ...] = ()  # those of the nodes' agents
     dcgm_value: tuple[int, int] | None = None  # a field and its value, injected into DCGM instead of the kernel line

@@ -46,7 +46,10 @@ class SlurmStory(Story):
         if missing:
             raise StoryError(missing)
         nodes, self._configuration = self.sandbox.add_slurm(
-            self.script.pool, self.script.nodes, checks=self.script.checks
+            self.script.pool,
+            self.script.nodes,
+            checks=self.script.checks,
+            hyperpod=self.script.provider == "hyperpod",
         )
         self._await(self._is_slurm_up, READY_SECONDS, "all nodes have registered with slurmctld")
         return nodes
@@ -117,10 +120,18 @@ class SlurmStory(Story):
         """Return Slurm's name of the node."""
         return {node: name for name, node in self._nodes_by_name().items()}[node_id]
 
-    def replace_victim(self) -> None:
-        """Do what HyperPod's daemon does with a node in state FAIL for Action:Replace."""
+    def successor(self) -> NodeHandle | None:
+        """Return the machine that HyperPod has made in the victim's place; None: none yet."""
+        known = [handle.node_id for handle in self._handles]
+        found = [one for one in self.sandbox.nodes() if one["pool"] == self.script.pool and one["node_id"] not in known]
+        if not found:
+            return None
+        [new] = found
+        return NodeHandle(new["node_id"], new["pool"], new["address"], Path(new["directory"]), "")
+
+    def rejoin(self, new: NodeHandle) -> None:
+        """Do what HyperPod does with Slurm's node when its new machine is up."""
         name = self.name_of(self.victim)
-        new = self.sandbox.replace_slurm_node(self.victim)
         self._handles.append(new)
         self.slurm("scontrol", "update", f"NodeName={name}", f"NodeAddr={new.address}", "State=RESUME")
 

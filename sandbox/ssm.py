@@ -112,6 +112,10 @@ class Ssm:
         self.documents.pop(found.name, None)
         return {}
 
+    def _takes_commands(self, name: str) -> bool:
+        """Whether it is a managed node. SSM has HyperPod's for sessions only, by another kind of target."""
+        return name in self._nodes and self._nodes[name].spec.provider != "hyperpod"
+
     def send_command(self, caller: Caller, request: Json) -> Json:
         """SendCommand to nodes named by id."""
         targets = request.get("InstanceIds", [])
@@ -119,7 +123,7 @@ class Ssm:
             raise AwsError("ValidationException", f"The sandbox sends to 1 to {TARGET_LIMIT} InstanceIds.")
         self._authorise(caller, request["DocumentName"], targets)
         document = self._document(request["DocumentName"])
-        unknown = [target for target in targets if target not in self._nodes]
+        unknown = [target for target in targets if not self._takes_commands(target)]
         if unknown:
             raise AwsError("InvalidInstanceId", f"Instances {unknown} not in a valid state for account {ACCOUNT}")
         command = self._made(document, targets, request)
@@ -181,7 +185,8 @@ class Ssm:
         found = [
             node
             for name, node in self._nodes.items()
-            if (not wanted or name in wanted)
+            if self._takes_commands(name)
+            and (not wanted or name in wanted)
             and all(self._node_tags.get(name, {}).get(key) in values for key, values in tagged.items())
         ]
         return {"InstanceInformationList": [describe_node(node) for node in found]}

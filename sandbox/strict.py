@@ -31,6 +31,7 @@ SERVICES = (
     "lambda",
     "logs",
     "monitoring",
+    "sagemaker",
     "secretsmanager",
     "servicequotas",
     "sns",

@@ -29,6 +29,7 @@ from stacks.functions import (
     read_image_parameters,
 )
 from stacks.job_output import RETENTION
+from stacks.machine_permissions import on_hyperpod
 from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
 from stacks.permission import CLUSTER, PASS_EXECUTION_ROLE, READ_POLICY, REGISTER_DEFINITION, Permission
@@ -149,6 +150,7 @@ class Control:
             permissions = (*permissions, pass_instance_roles(self._settings.instance_role_arns))
         if spec.stem == "replace_node" and self._settings.image_parameter_arns:
             permissions = (*permissions, read_image_parameters(self._settings.image_parameter_arns))
+        permissions = (*permissions, *on_hyperpod(permissions, self._settings.hyperpod_clusters))
         role = iam.Role(
             self._stack,
             f"{spec.class_name}Role",
@@ -179,6 +181,7 @@ class Control:
             names.ENV_CHANNELS: deployed_channels(self._settings),
             names.ENV_RUNBOOKS: self._settings.runbook_base_url,
             names.ENV_NODE_ROLE_IDS: self._state.node_role_ids,
+            names.ENV_HYPERPOD_CLUSTERS: ",".join(self._settings.hyperpod_clusters),
             "POWERTOOLS_SERVICE_NAME": spec.stem,
         }
 

@@ -1,4 +1,8 @@
-"""Defines the permissions on EC2 instances and Auto Scaling groups: only on what the operator has tagged."""
+"""Defines the permissions on EC2 instances and Auto Scaling groups: only on what the operator has tagged; and on
+HyperPod clusters: only those that the settings name.
+"""
+
+from collections.abc import Sequence
 
 from nodeheal.contract import names
 from stacks.permission import MANAGED, Conditions, Permission
@@ -103,3 +107,29 @@ LAUNCH_MACHINE = (
         ("arn:{partition}:ssm:{region}::parameter/aws/service/*",),
     ),
 )
+
+
+def on_hyperpod(permissions: Sequence[Permission], clusters: tuple[str, ...]) -> tuple[Permission, ...]:
+    """Return what a function may do to the nodes of these clusters, by what it may do to instances of EC2."""
+    if not clusters:
+        return ()
+    given = {action for permission in permissions for action in permission.actions}
+    asked = (
+        (
+            "see a node of HyperPod, and whether HyperPod repairs it by itself",
+            ("sagemaker:DescribeCluster", "sagemaker:DescribeClusterNode"),
+            {"ec2:DescribeInstances", "ec2:DescribeInstanceStatus"},
+        ),
+        (
+            "see what HyperPod has made in place of a node",
+            ("sagemaker:ListClusterNodes",),
+            {"autoscaling:DescribeScalingActivities"},
+        ),
+        ("reboot a node of HyperPod", ("sagemaker:BatchRebootClusterNodes",), {"ec2:RebootInstances"}),
+        (
+            "have HyperPod replace a node, whose volumes are lost",
+            ("sagemaker:BatchReplaceClusterNodes",),
+            {"ec2:RunInstances"},  # of those that may terminate a machine, the one that has another made
+        ),
+    )
+    return tuple(Permission(why, actions, clusters) for why, actions, like in asked if like & given)

@@ -43,6 +43,7 @@ RoleId = Annotated[str, Field(pattern=r"^AROA[A-Z0-9]{12,124}$")]
 SecretArn = Annotated[
     str, Field(pattern=r"^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@!-]+$")
 ]
+HyperPodArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:cluster/[a-z0-9]{12}$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
 
 
@@ -136,6 +137,12 @@ class Settings(BaseModel):
         max_length=20,
         description="ids of your own node roles, beside nodeheal's: `aws iam get-role --role-name NAME --query "
         "Role.RoleId`; only roles that people and programs cannot assume",
+    )
+    hyperpod_clusters: tuple[HyperPodArn, ...] = Field(
+        default=(),
+        max_length=10,
+        description="ARNs of SageMaker HyperPod clusters whose nodes nodeheal may reboot, and replace, which destroys "
+        "all their volumes",
     )
     heartbeat_writes_a_second: int = Field(
         default=0,

@@ -11,6 +11,7 @@ from stacks import operator
 from stacks.agent_release import DOWNLOAD
 from stacks.functions import FUNCTIONS, pass_task_roles, publish_to_channels, read_image_parameters
 from stacks.job_output import EXECUTION_PERMISSIONS, pull_from_others
+from stacks.machine_permissions import on_hyperpod
 from stacks.node_channels import NODE_PERMISSIONS
 from stacks.permission import Permission, own_log
 from stacks.settings import REPOSITORY
@@ -32,6 +33,17 @@ def render() -> dict[Path, str]:
         REFERENCE / "state-machines.md": _state_machines(),
         REFERENCE / "thresholds.md": threshold_reference.thresholds(),
     }
+
+
+def _on_hyperpod() -> list[str]:
+    """Each permission, and which functions have it."""
+    given: dict[str, Permission] = {}
+    holders: dict[str, list[str]] = {}
+    for spec in FUNCTIONS:
+        for permission in on_hyperpod(spec.permissions, ("{each of the setting hyperpod_clusters}",)):
+            given[permission.why] = permission
+            holders.setdefault(permission.why, []).append(f"`{spec.stem}`")
+    return [*_table(tuple(given.values())), "", *(f"- {why}: {', '.join(who)}" for why, who in holders.items())]
 
 
 def _iam() -> str:
@@ -62,6 +74,7 @@ def _iam() -> str:
         *_table((parameters,)),
     ]
     chats = publish_to_channels(("{each of the setting channels of kind chat}",))
+    lines += ["", "## Where the setting hyperpod_clusters names clusters", "", *_on_hyperpod()]
     lines += ["", "## notify, where the setting channels has chats", "", *_table((chats,))]
     lines += ["", f"## The workflow {PARENT}", "", *_table(PARENT_PERMISSIONS)]
     lines += ["", f"## The workflow {JOB}", "", *_table(JOB_PERMISSIONS)]

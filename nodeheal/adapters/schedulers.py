@@ -15,6 +15,7 @@ from nodeheal.adapters.slurm.scheduler import SUBMIT, SlurmScheduler
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports.clock import Clock
+from nodeheal.ports.compute import Machines
 from nodeheal.ports.scheduler import JobLogs, Scheduler, TaskChange, TaskDefinitions
 
 if TYPE_CHECKING:
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
 Make = Callable[[str], Any]  # a client of a service, by name
 
 
-def schedulers(make: Make, make_once: Make, clock: Clock) -> dict[SchedulerKind, Scheduler]:
+def schedulers(make: Make, make_once: Make, clock: Clock, hyperpod: Machines) -> dict[SchedulerKind, Scheduler]:
     """Return the port of each scheduler; clients are created when a port is first used."""
     return {
         SchedulerKind.ECS: EcsScheduler(lambda: make("ecs"), lambda: make_once("ecs")),
-        SchedulerKind.SLURM: SlurmScheduler(_slurm_controller(make, make_once, clock)),
+        SchedulerKind.SLURM: SlurmScheduler(_slurm_controller(make, make_once, clock, hyperpod)),
     }
 
 
-def _slurm_controller(make: Make, make_once: Make, clock: Clock) -> SlurmController:
-    return SlurmController(lambda: make("ssm"), lambda: make_once("ssm"), lambda: make("ec2"), clock)
+def _slurm_controller(make: Make, make_once: Make, clock: Clock, hyperpod: Machines) -> SlurmController:
+    return SlurmController(lambda: make("ssm"), lambda: make_once("ssm"), lambda: make("ec2"), hyperpod, clock)
 
 
 def scheduler_marks(make: Make) -> "dict[SchedulerKind, SchedulerMarks]":
@@ -69,9 +70,11 @@ def job_logs(kind: SchedulerKind, make: Make, logs: Make) -> JobLogs:
 
 def looks(make: Make, make_once: Make, clock: Clock) -> "Sequence[Look]":
     """Return the checks of `nodeheal doctor` for each scheduler, in addition to those of the account."""
+    from nodeheal.adapters.aws.hyperpod import HyperPodMachines
     from nodeheal.adapters.slurm.account_look import slurm_look
 
-    return (slurm_look(lambda: _slurm_controller(make, make_once, clock)),)
+    hyperpod = HyperPodMachines(make, make_once, ())  # it asks by an address that a node has reported
+    return (slurm_look(lambda: _slurm_controller(make, make_once, clock, hyperpod)),)
 
 
 def signals() -> "dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]]":

@@ -39,7 +39,6 @@ from nodeheal.parsers.slurm import (
 
 EXIT_NO_ANSWER = 75  # a temporary failure in sysexits(3): nothing is known, and a retry is harmless
 SECONDS = 10.0  # for one of Slurm's commands
-ACTION_REPLACE = "Action:Replace"  # the reason that HyperPod's own daemon looks for
 POWER_DOWN = "power_down"
 NONE = "none"  # an option that is not given, as the SSM document writes it
 ADDRESSES = 50  # nodes of one call
@@ -200,17 +199,13 @@ class Controller:
         return {address: (node, self._replace(node, how)) for address, node in self.nodes_at(addresses).items()}
 
     def _replace(self, node: SlurmNode, how: str) -> str:
-        if node.reason == ACTION_REPLACE:
-            return ""
         if not node.is_ours:
             by = f"{node.state} by {node.reason_by or 'nobody'}: {node.reason or 'no reason'}"
             return f"nodeheal has not drained {node.name} ({by})"
-        reason = f"{OUR_REASON}{node.incident}" if how == POWER_DOWN else ACTION_REPLACE
-        state = "POWER_DOWN_FORCE" if how == POWER_DOWN else "FAIL"
-        told = ("scontrol", "update", f"NodeName={_name_of(node)}", f"State={state}", f"Reason={reason}")
-        refused = self._refused(*told)
-        hint = "; Slurm powers no node down without SuspendProgram and SuspendTime" if how == POWER_DOWN else ""
-        return f"Slurm refuses: {refused}{hint}" if refused else ""
+        told = ("scontrol", "update", f"NodeName={_name_of(node)}", "State=POWER_DOWN_FORCE")
+        refused = self._refused(*told, f"Reason={OUR_REASON}{node.incident}")
+        hint = "Slurm powers no node down without SuspendProgram and SuspendTime"
+        return f"Slurm refuses: {refused}; {hint}" if refused else ""
 
     def requeue(self, job_id: str, address: str, restarts: int, *, hold: bool = False) -> Requeued:
         """Requeue the job on other nodes. `restarts`: its restart count at the time of the decision.
@@ -312,7 +307,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--incident", type=_incidents, default=[], help="the incident; of `drain`: that of each address, by commas"
         )
         verb.add_argument("--job", type=_text(_JOB_ID), default=NONE, help="its id: 12, or 12_3 in an array")
-        verb.add_argument("--how", choices=("action_replace", POWER_DOWN, NONE), default=NONE, help="of `replace`")
+        verb.add_argument("--how", choices=(POWER_DOWN, NONE), default=NONE, help="of `replace`")
         verb.add_argument(
             "--restarts",
             type=whole_number(0, _NEVER_ENDS),
@@ -348,7 +343,7 @@ def _what_is_missing(arguments: argparse.Namespace) -> str:
     if verb == "drain" and len(arguments.incident) != len(set(arguments.addresses)):
         return "drain needs --incident with one incident for each of --addresses"
     if verb == "replace" and arguments.how == NONE:
-        return "replace needs --how action_replace or --how power_down"
+        return "replace needs --how power_down"
     if verb == "requeue" and (arguments.job == NONE or len(arguments.addresses) != 1):
         return "requeue needs --job, and one address"
     return ""

@@ -175,11 +175,14 @@ def _logs(region: str) -> Any:
 
 def slurm() -> "SlurmController":
     """The controllers of Slurm clusters. Its clients are made here: it is asked from several threads."""
+    from nodeheal.adapters.aws.hyperpod import HyperPodMachines
     from nodeheal.adapters.aws.ports import clock
     from nodeheal.adapters.slurm.controller import SlurmController
 
     ssm, once = client("ssm"), client_once("ssm")
-    return SlurmController(lambda: ssm, lambda: once, partial(client, "ec2"), clock)
+    # No command knows the clusters of the settings: the address of a HyperPod node is not known here.
+    hyperpod = HyperPodMachines(client, client_once, ())
+    return SlurmController(lambda: ssm, lambda: once, partial(client, "ec2"), hyperpod, clock)
 
 
 def known_pool(pool: str, world: "Ports") -> str:

@@ -128,6 +128,7 @@ ENV_EVIDENCE_BUCKET = "NODEHEAL_EVIDENCE_BUCKET"
 ENV_RUNBOOKS = "NODEHEAL_RUNBOOKS"  # the base URL of docs/runbooks, for the emails
 # Of the roles whose session names AWS sets to machine ids; separated by ",".
 ENV_NODE_ROLE_IDS = "NODEHEAL_NODE_ROLE_IDS"
+ENV_HYPERPOD_CLUSTERS = "NODEHEAL_HYPERPOD_CLUSTERS"
 ENV_CHANNELS = "NODEHEAL_CHANNELS"  # of the deployed channels, as NAME=KIND; separated by ","
 ENV_TASK_ROLES = "NODEHEAL_TASK_ROLES"  # ARNs of the task roles that jobs may be given; separated by ","
 ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, separated by "/"

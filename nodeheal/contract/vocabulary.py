@@ -86,6 +86,7 @@ class Provider(_Word):
 
     ec2 = "ec2"
     hybrid = "hybrid"
+    hyperpod = "hyperpod"  # an instance in an account of AWS's, which only SageMaker can reach
 
 
 class SchedulerKind(_Word):

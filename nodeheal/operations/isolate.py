@@ -307,7 +307,7 @@ def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     """Returns who else repairs this node, and how to stop that. Empty: nobody. No API tells it for hybrid nodes."""
     if node.provider is Provider.hybrid:
         return ""
-    machine = ports.machines.describe(node.instance_id)
+    machine = ports.machines_of(node).describe(node.instance_id)
     if machine is None or machine.external_remediator in (None, *policy.pool(node.pool).replacement.accept_owners):
         return ""  # of one that is gone, the scheduler has the last word
     owner = Remediator(str(machine.external_remediator))

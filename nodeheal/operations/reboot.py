@@ -19,7 +19,9 @@ from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_no
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry, enter_state
 
-_BY_EC2 = "EC2 RebootInstances"  # EC2 gives no id that could be looked at
+# The call, which gives no id that could be looked at, and who says afterwards how the machine is.
+_CALLS = {Provider.ec2: "EC2 RebootInstances", Provider.hyperpod: "SageMaker BatchRebootClusterNodes"}
+_SPEAKERS = {_CALLS[Provider.ec2]: "EC2", _CALLS[Provider.hyperpod]: "HyperPod"}
 # A workflow's deadline begins before the function that stores the operation, which may take so long.
 _BEGINS_LATER_SECONDS = 60
 
@@ -55,10 +57,10 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     try:
         leaves = leave_with_reboot(operation, ports) if node.provider is Provider.hybrid else {}
         operation = send(operation, lambda _: _send(node, operation, leaves, ports), ports)
-    except (MachineRefused, NotFound) as refusal:  # neither EC2 nor SSM has done anything
+    except (MachineRefused, NotFound) as refusal:  # nobody has done anything
         give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.FAILED, str(refusal))
-    by = operation.reference if operation.reference == _BY_EC2 else f"SSM command {operation.reference}"
+    by = operation.reference if operation.reference in _SPEAKERS else f"SSM command {operation.reference}"
     add_timeline_entry(
         request, ports, "reboot-sent", f"reboot sent to {node.node_id}, for boot {node.boot_id[:8]} only ({by})"
     )
@@ -68,9 +70,9 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
 def _send(node: Node, operation: Operation, leaves: dict[str, str], ports: Ports) -> str:
     if node.provider is Provider.hybrid:
         return ports.commands.send(node, Command("reboot-node", leaves), operation.deadline_at)
-    # EC2 knows nothing of boots: asked twice, it reboots twice. The record is what keeps that from happening.
-    ports.machines.power(node.instance_id, Power.REBOOT)
-    return _BY_EC2
+    # EC2 and HyperPod know nothing of boots: asked twice, they reboot twice. The record keeps that from happening.
+    ports.machines_of(node).power(node.instance_id, Power.REBOOT)
+    return _CALLS[node.provider]
 
 
 def _observe(operation: Operation, facts: Facts) -> StepResult | None:
@@ -96,8 +98,9 @@ def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
     if not operation.reference:
         why = "the reboot may have been sent; the node has not rebooted"
         return step_result(operation, facts.now, Outcome.UNKNOWN, why)
-    if operation.reference == _BY_EC2:
-        why = f"no new boot id within {seconds} s; EC2 says {record.machine_state or 'that it is gone'}"
+    if operation.reference in _SPEAKERS:
+        speaker = _SPEAKERS[operation.reference]
+        why = f"no new boot id within {seconds} s; {speaker} says {record.machine_state or 'that it is gone'}"
         return step_result(operation, facts.now, Outcome.TIMED_OUT, why)
     state = operation.command_state or "UNKNOWN"
     why = f"no new boot id within {seconds} s; the reboot command is {state}"
@@ -113,8 +116,8 @@ def _is_under_way(operation: Operation, record: _Record, facts: Facts) -> bool:
 def _refresh(operation: Operation, ports: Ports) -> Operation:
     """Queries SSM, which reports a script that its own reboot cut off as failed. Only the script's failure counts."""
     node, record = node_of(operation.node_id, ports), _read_record(operation)
-    if operation.reference == _BY_EC2:
-        machine = ports.machines.describe(node.instance_id)
+    if operation.reference in _SPEAKERS:
+        machine = ports.machines_of(node).describe(node.instance_id)
         record = record.model_copy(update={"machine_state": machine.state if machine is not None else ""})
         return update(operation, ports, lambda one: replace(one, data_json=record.model_dump_json()))
     if not operation.reference:

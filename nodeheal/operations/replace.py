@@ -1,6 +1,7 @@
 """REPLACE: put another node in the broken one's place: a warm spare of the pool, or a new machine.
 
 In an Auto Scaling group the group makes the machine: the broken one is given back, and the group's next node is taken.
+So does a HyperPod cluster, whose instance group is the group: the broken machine loses all its volumes.
 Without a group the new one is launched first, from the broken one's launch template, and the broken one is kept until
 the new one is proven (`retire_broken`). How far this is stands in the record before EC2 is asked for anything, so a
 repeated call never gives back or launches twice.
@@ -176,7 +177,7 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     request, record = operation.step, read_record(operation)
     if record.phase is Phase.NOTHING_ASKED and request.decision.boot_id not in ("", node.boot_id):
         return _refused_for_new_boot(operation, node, ports.clock(), ports)
-    if knobs.by_cluster is None:
+    if knobs.by_cluster is None or node.provider is Provider.hyperpod:
         if node.provider is Provider.hybrid:
             return _refused(operation, _no_way(node), ports)
         operation = update(operation, ports, lambda one: _with(one, serves_at_once=True))
@@ -203,7 +204,7 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
 def _no_way(node: Node) -> str:
     """Why nothing can make another machine for a node of such a scheduler, and what to do."""
     what = f"{node.node_id} is in no Auto Scaling group, and pool {node.pool} has no replacement.by_cluster"
-    return f"{what}: set it to action_replace (HyperPod) or power_down (ParallelCluster)"
+    return f"{what}: set it to power_down (ParallelCluster)"
 
 
 def _addresses_of_others(node: Node, ports: Ports) -> set[str]:
@@ -229,7 +230,7 @@ def _refused_for_new_boot(operation: Operation, node: Node, now: datetime, ports
 def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports: Ports) -> Operation | StepResult:
     request, record = operation.step, read_record(operation)
     # EC2 lists a machine for a while after it is terminated.
-    alive = None if record.phase is Phase.TERMINATING else ports.machines.describe(node.instance_id)
+    alive = None if record.phase is Phase.TERMINATING else ports.machines_of(node).describe(node.instance_id)
     machine = alive or _recorded_machine(request, ports)
     if machine is None:
         why = f"{node.instance_id} is gone: no such instance is there to be replaced"
@@ -280,6 +281,8 @@ def _ask_group(
         how = Termination.MARK_UNHEALTHY if knobs.in_group is InGroup.mark_unhealthy else Termination.TERMINATE
         done = "terminated in" if how is Termination.TERMINATE else "marked unhealthy in"
         told = f"{operation.node_id} {done} group {group}, which makes another"
+        if alive.hyperpod_cluster:
+            told = f"{operation.node_id} given to HyperPod to replace, with all its volumes ({alive.hyperpod_cluster})"
         given = _give_back(asked, alive, how, told, ports)
         if isinstance(given, StepResult):
             return given
@@ -296,7 +299,7 @@ def _terminate_first(operation: Operation, alive: Machine, ports: Ports) -> Oper
 def _give_back(asked: Operation, machine: Machine, how: Termination, told: str, ports: Ports) -> Operation | StepResult:
     """Terminates the broken machine. If EC2 provably refused, nothing was requested."""
     try:
-        ports.machines.terminate_instance(machine, how)
+        ports.machines_of(node_of(asked.node_id, ports)).terminate_instance(machine, how)
     except NotAccepted:
         update(asked, ports, _with_nothing_asked)
         raise
@@ -356,7 +359,7 @@ def _find_new_node(operation: Operation, ports: Ports) -> Operation:
     for node in ports.nodes.in_pool(node_of(operation.node_id, ports).pool) if record.group else ():
         if not _may_be_new(node, operation, ports):
             continue
-        machine = ports.machines.describe(node.instance_id) if not record.by_cluster else None
+        machine = ports.machines_of(node).describe(node.instance_id) if not record.by_cluster else None
         if is_made_for(operation, node, machine):
             operation = take_new_node(operation, node, ports)
             if has_taken(operation, node.node_id):
@@ -397,7 +400,8 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
 def _group_says(operation: Operation, ports: Ports) -> dict[str, str]:
     record = read_record(operation)
     try:
-        launches = ports.machines.launches(record.group, record.since or operation.deadline_at)
+        machines = ports.machines_of(node_of(operation.node_id, ports))
+        launches = machines.launches(record.group, record.since or operation.deadline_at)
     except MachineRefused as refusal:
         return {"group_refused": str(refusal)}
     return {"launch_failed": launches[-1].failed, "group_launched": launches[-1].machine_id} if launches else {}
@@ -408,7 +412,7 @@ def _observe(operation: Operation, facts: ReplaceFacts) -> StepResult | Act | No
     if facts.new is not None:
         return _replaced(operation, record, facts.new, facts.now)
     if record.launch_failed:
-        why = f"Auto Scaling group {record.group} could not launch a machine: {record.launch_failed}"
+        why = f"group {record.group} could not launch a machine: {record.launch_failed}"
         code = Refused(code=Refusal.NO_CAPACITY, missing=record.launch_failed)
         return step_result(operation, facts.now, Outcome.REFUSED, why, facts=code)
     if facts.is_final:

@@ -95,7 +95,6 @@ _MISFITS = (
     rf"{_GRES} type \([\w.-]+\) reported but not configured",
 )
 _MISFIT = re.compile(rf"(?:{'|'.join(_MISFITS)})(?:, (?:{'|'.join(_MISFITS)}))*")
-_ORDERS = ("Action:Replace", "Action:Reboot")  # for HyperPod's own daemon
 _THEN = " : "  # precedes what Slurm adds to an existing reason
 
 
@@ -144,8 +143,6 @@ class SlurmNode:
         """Return who took it out of service, in words; empty: it is in service, or has no reason."""
         if self.is_in_service or not self.reason:
             return ""
-        if self.reason.startswith(_ORDERS):
-            return "a command to its cluster"  # by a person, or by nodeheal: the incident says so
         return "nodeheal" if self.is_ours else "a person" if self.is_by_person else "Slurm"
 
 
@@ -298,10 +295,11 @@ def _job(values: Sequence[str]) -> SlurmJob:
 
 
 def _ended(status: str) -> tuple[int | None, int | None]:
-    """Return exit code and signal of a wait(2) status."""
-    if not status.isdecimal():
+    """Return exit code and signal: Slurm 22.05 prints a wait(2) status, 24.11 the two with a colon between."""
+    code, colon, signal = status.partition(":")
+    if not code.isdecimal() or (colon and not signal.isdecimal()):
         return None, None
-    return int(status) >> 8, int(status) & 0x7F
+    return (int(code), int(signal)) if colon else (int(code) >> 8, int(code) & 0x7F)
 
 
 def _time(text: str) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from nodeheal.contract.names import EMAIL_CHANNEL
 from nodeheal.contract.steps import DecideRequest, Decision
-from nodeheal.contract.vocabulary import ChannelKind, SchedulerKind
+from nodeheal.contract.vocabulary import ChannelKind, Provider, SchedulerKind
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
@@ -48,7 +48,8 @@ class Ports:
     job_notes: JobNotes
     schedulers: Mapping[SchedulerKind, Scheduler]  # those that this deployment serves
     commands: NodeCommands
-    machines: Machines
+    machines: Machines  # of EC2
+    hyperpod: Machines  # of the HyperPod clusters that this deployment serves
     workflows: Workflows
     notifier: Notifier
     fleet_index: FleetIndex
@@ -64,6 +65,10 @@ class Ports:
     channels: Mapping[str, ChannelKind] = field(default_factory=lambda: {EMAIL_CHANNEL: ChannelKind.email})
     # The next decision, where the function that ends a step makes it. By default it leaves that to the workflow.
     decide: Callable[[DecideRequest], Decision | None] = lambda request: None
+
+    def machines_of(self, node: Node) -> Machines:
+        """The machines of the node's provider. Hybrid nodes have none: EC2 knows nothing of them."""
+        return self.hyperpod if node.provider is Provider.hyperpod else self.machines
 
     def scheduler_of(self, node: Node) -> Scheduler:
         """The scheduler that the node has. Raises NotFound where this deployment does not serve it."""

@@ -12,7 +12,10 @@ from nodeheal.domain.fleet.machine import Alternative, Launch, Machine, Power, T
 
 
 class Machines(Protocol):
-    """Knows the machines behind EC2 nodes. What acts is sent once; `MachineRefused`: provably nothing was done."""
+    """Knows the machines behind the nodes of EC2, or of HyperPod. What acts is sent once.
+
+    `MachineRefused`: provably nothing was done.
+    """
 
     def describe(self, machine_id: str) -> Machine | None:
         """The machine, and who else would repair it. None: it is gone, or on its way out."""

@@ -174,7 +174,7 @@ def with_slurm(setting: Setting, jobs: SlurmJobs) -> Setting:
     others, policy = replace(setting.others, unmanaged_tasks=0.0), setting.policy
     if jobs.replaces and setting.provider is Provider.ec2:
         known = setting.rules.default_pool
-        asked = known.replacement.model_copy(update={"by_cluster": ClusterReplacement.action_replace})
+        asked = known.replacement.model_copy(update={"by_cluster": ClusterReplacement.power_down})
         pool = known.model_copy(update={"replacement": asked})
         policy = setting.rules.model_copy(update={"default_pool": pool})
     return replace(setting, slurm=jobs, work=replace(setting.work, share=0.0), others=others, policy=policy)

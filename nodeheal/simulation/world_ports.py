@@ -76,6 +76,7 @@ def world_ports(
         schedulers={setting.scheduler: scheduler},
         commands=commands,
         machines=machines,
+        hyperpod=machines,  # no node here is HyperPod's
         workflows=SimWorkflows(throttles, executions),
         notifier=notifier,
         fleet_index=SimFleetIndex(nodes, incidents, index),

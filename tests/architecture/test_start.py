@@ -50,14 +50,14 @@ AT_MOST = {
     "-h": 47,
     "nodes list -h": 21,
     "explain xid 79": 57,
-    "status": 130,
-    "nodes list": 116,
-    "incidents list": 117,
-    "incidents show inc-1234": 119,
-    "jobs list": 138,
-    "jobs show llama": 143,
-    "approve inc-1234 --why because": 132,
-    "pools list": 131,
+    "status": 131,
+    "nodes list": 117,
+    "incidents list": 118,
+    "incidents show inc-1234": 120,
+    "jobs list": 140,
+    "jobs show llama": 144,
+    "approve inc-1234 --why because": 133,
+    "pools list": 132,
 }
 
 

@@ -25,6 +25,7 @@ _CLASSES = {
     "incidents": ("stores", "DynamoIncidentStore"),
     "job_notes": ("jobs", "DynamoJobNotes"),
     "jobs": ("jobs", "DynamoJobStore"),
+    "hyperpod": ("hyperpod", "HyperPodMachines"),
     "machines": ("ec2", "Ec2Machines"),
     "notifier": ("notifier", "AwsNotifier"),
     "node_keys": ("node_keys", "DynamoNodeKeys"),
@@ -52,6 +53,7 @@ _SERVICES = {
     "enrolment_tags": ("ec2", "ssm"),
     "evidence": ("s3",),
     "heartbeats": ("dynamodb",),
+    "hyperpod": ("sagemaker",),
     "items": ("dynamodb",),
     "jobs": ("dynamodb",),
     "notifier": ("events", "sns", "sqs"),
@@ -73,6 +75,7 @@ _HELPERS = {
 _HELPERS |= {
     "scheduler": ("ecs.scheduler", "EcsScheduler"),
     "_controller": ("slurm.controller", "SlurmController"),
+    "_hyperpod": ("hyperpod", "HyperPodMachines"),
 }
 _TRANSACTED = {
     "Put": "dynamodb:PutItem",

@@ -167,6 +167,8 @@ def _calls(name: str) -> Iterator[str]:
                 yield f"{node.value.attr}.{node.attr}"  # type: ignore[attr-defined]
             elif isinstance(node, ast.Attribute) and _is_scheduler(node.value):
                 yield f"{_whose_scheduler(node.value)}.{node.attr}"
+            elif isinstance(node, ast.Attribute) and _is_machines(node.value):
+                yield from (f"{port}.{node.attr}" for port in ("machines", "hyperpod"))
             elif isinstance(node, ast.Attribute) and node.attr in VERBS and _is_port(node):
                 yield node.attr  # called here, or handed on to be called
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command":
@@ -190,6 +192,13 @@ def _is_scheduler(node: ast.expr) -> bool:
     if isinstance(node, ast.Name):
         return node.id == "scheduler"
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OF_WHOSE
+
+
+def _is_machines(node: ast.expr) -> bool:
+    """Whether it is spelled `ports.machines_of(node)`, or is what that gave, by its name."""
+    if isinstance(node, ast.Name):
+        return node.id == "machines"
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "machines_of"
 
 
 def _whose_scheduler(node: ast.expr) -> str:

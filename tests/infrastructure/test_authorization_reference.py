@@ -19,6 +19,7 @@ SETTINGS = {
     "image_parameter_arns": ["arn:aws:ssm:eu-central-1:111122223333:parameter/golden/image"],
     "image_repository_arns": ["arn:aws:ecr:eu-central-1:763104351884:repository/pytorch-training"],
     "instance_role_arns": ["arn:aws:iam::111122223333:role/machine"],
+    "hyperpod_clusters": ["arn:aws:sagemaker:eu-central-1:111122223333:cluster/7tg6o65u86i5"],
 }
 
 
@@ -59,6 +60,9 @@ ARGUMENT_IS_GIVEN = {
     "eks:DescribeNodegroup": "cluster and node group stand in the path",
     "states:DescribeExecution": "takes an execution, and cannot be called without",
     "states:ListExecutions": "adapters/aws/workflows.py names the workflow",
+    "sagemaker:DescribeCluster": "takes a cluster, and cannot be called without",
+    "sagemaker:DescribeClusterNode": "takes a cluster, and cannot be called without",
+    "sagemaker:ListClusterNodes": "takes a cluster, and cannot be called without",
     "sns:ListSubscriptionsByTopic": "takes a topic, and cannot be called without",
     "ssm:DescribeAssociationExecutions": "takes an association, and cannot be called without",
     "ssm:ListTagsForResource": "takes a resource, and cannot be called without",

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from stacks.functions import FUNCTIONS, FunctionSpec
+from stacks.machine_permissions import on_hyperpod
 from stacks.permission import Permission
 from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow
 from tests.infrastructure.needs import Need, needs_of, needs_on_slurm
@@ -28,7 +29,14 @@ _TAKE_NO_WORD_OF_NODES = ("attribute_failure", "find_checkpoint", "judge_checks"
 NEVER_CALLED = {stem: {"enrolment_tags.pool_of", "nodes.count_report"} for stem in _TAKE_NO_WORD_OF_NODES}
 # They look for work on new nodes, and Slurm's prolog checks these.
 NEVER_ON_SLURM = ("sweep", "wakeup")
-EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]
+
+
+def granted(spec: FunctionSpec) -> tuple[Permission, ...]:
+    """What a function may do where the settings name a cluster of HyperPod."""
+    return (*spec.every_permission, *on_hyperpod(spec.permissions, ("{cluster}",)))
+
+
+EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in granted(spec)]
 
 
 def needs(stem: str) -> set[Need]:
@@ -49,14 +57,14 @@ def covers(permission: Permission, need: Need) -> bool:
 
 @pytest.mark.parametrize("spec", FUNCTIONS, ids=lambda spec: spec.stem)
 def test_a_function_may_do_what_its_code_can_come_to(spec: FunctionSpec) -> None:
-    denied = {n for n in needs(spec.stem) if not any(covers(p, n) for p in spec.every_permission)}
+    denied = {n for n in needs(spec.stem) if not any(covers(p, n) for p in granted(spec))}
 
     assert denied == set()
 
 
 @pytest.mark.parametrize(("stem", "permission"), EVERY_PERMISSION)
 def test_without_a_permission_something_would_be_denied(stem: str, permission: Permission) -> None:
-    left = [other for other in BY_NAME[stem].every_permission if other != permission]
+    left = [other for other in granted(BY_NAME[stem]) if other != permission]
 
     denied = {action for action, on in needs(stem) if not any(covers(other, (action, on)) for other in left)}
 

@@ -238,3 +238,28 @@ def test_roles_are_passed_only_where_the_operator_names_them(
     for statement in passing:
         assert statement["Resource"] == role
         assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": service}}
+
+
+HYPERPOD = ["arn:aws:sagemaker:eu-central-1:111122223333:cluster/7tg6o65u86i5"]
+
+
+def test_hyperpod_is_asked_only_about_the_clusters_that_the_operator_names(real: Template) -> None:
+    named = synthesize({"nodeheal": {"hyperpod_clusters": HYPERPOD}})
+
+    before, after = (
+        {spec.stem: [s for s in statements(template, spec) if "sagemaker:" in json.dumps(s)] for spec in FUNCTIONS}
+        for template in (real, named)
+    )
+    acts: dict[str, set[str]] = {}
+    for stem, found in after.items():
+        for statement in found:
+            assert as_list(statement["Resource"]) == HYPERPOD
+            for action in as_list(statement["Action"]):
+                acts.setdefault(action, set()).add(stem)
+    assert not any(before.values())
+    assert acts["sagemaker:BatchRebootClusterNodes"] == {"reboot_node"}
+    assert acts["sagemaker:BatchReplaceClusterNodes"] == {"replace_node"}
+    assert acts["sagemaker:ListClusterNodes"] == {"decide_next_step"}
+    describes = acts.pop("sagemaker:DescribeClusterNode")
+    assert describes == acts.pop("sagemaker:DescribeCluster") >= {"ingest", "isolate_node", "reboot_node", "sweep"}
+    assert "notify" not in describes

@@ -77,7 +77,8 @@ def test_a_job_starts_at_once_on_nodes_that_are_well(slurm: Slurm, configure: Co
     [where] = slurm.nodes_of(job)
     assert slurm.job(job, "Restarts") == "0"
     assert (folders[where] / "orders" / "prolog-pass.json").exists()
-    slurm.wait(lambda: states_and_reasons(slurm) == [("idle", "none")] * 3, "all nodes are free")
+    # Slurm 24.11 keeps the reason of a node that was resumed.
+    slurm.wait(lambda: list(slurm.states().values()) == ["idle"] * 3, "all nodes are free")
 
 
 @pytest.mark.parametrize(("text", "options"), [("what?", ""), ("", "--sekonds 10")])

@@ -14,6 +14,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import Ending, NodeState, SchedulerKind
 from nodeheal.services.operators.release_node import release_node
+from sandbox import hyperpod
 from sandbox.client import Sandbox
 from sandbox.demo import main, story_of, ways_around
 from sandbox.report import judge, make_report
@@ -36,7 +37,7 @@ ON_SLURM: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     with Sandbox(tmp_path_factory.mktemp("cloud"), boot_seconds=1.5) as sandbox:
-        sandbox.deploy()
+        sandbox.deploy("-c", f"nodeheal={json.dumps({'hyperpod_clusters': [hyperpod.arn()]})}")
         yield sandbox
 
 
@@ -167,15 +168,31 @@ def test_a_node_that_an_operator_has_replaced_while_it_reboots_stays_theirs(clou
     assert sorted(story.slurm_states()) == ["fail", "idle", "idle"]
 
 
-def test_a_node_that_no_reboot_heals_is_replaced_by_its_cluster(cloud: Sandbox) -> None:
-    def replaces(story: Story) -> str:
-        assert isinstance(story, SlurmStory)
-        if story.slurm_reason(story.victim) != "Action:Replace":
-            return ""
-        story.replace_victim()
-        return "HyperPod's daemon has made another machine under the same name"
+def test_a_node_of_hyperpod_that_no_reboot_heals_is_replaced_under_the_same_name(cloud: Sandbox) -> None:
+    boots: list[str] = []
 
-    script = fallen(persists=True, moves=(replaces,), expects=expects(Ending.RECOVERED, RECOVERED))
+    def breaks_again(story: Story) -> str:
+        [victim] = [one for one in story.sandbox.nodes() if one["node_id"] == story.victim]
+        boots.append(victim["boot_id"])
+        if victim["boot_id"] == boots[0] or not victim["is_up"]:
+            return ""
+        story.sandbox.inject(story.victim_handle, story.script.fault_line, persists=True, kill_rank=False)
+        return "HyperPod has rebooted the node, and its GPU is off the bus again"
+
+    def replaced(story: Story) -> str:
+        assert isinstance(story, SlurmStory)
+        new = story.successor()
+        if new is None:
+            return ""
+        story.rejoin(new)
+        return "HyperPod has made another machine under the same name"
+
+    script = fallen(
+        provider="hyperpod",
+        persists=True,
+        moves=(breaks_again, replaced),
+        expects=expects(Ending.RECOVERED, RECOVERED),
+    )
 
     story, report = play(cloud, "hyperpod", script)
 

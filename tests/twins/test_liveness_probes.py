@@ -9,9 +9,11 @@ import pytest
 from nodeheal.adapters.aws.liveness_probes import AwsLivenessProbes
 from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.fleet_index import MemoryLivenessProbes
+from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer
+from nodeheal.domain.fleet.machine import Machine
 from nodeheal.domain.fleet.node import Node
 from tests.twins.test_world import ARN, Aws
 from tests.unit.builders import NOW, node
@@ -25,13 +27,14 @@ class Said:
 
     def __init__(self) -> None:
         self.ecs, self.ssm, self.ec2 = Aws("ecs"), Aws("ssm"), Aws("ec2")
+        self.hyperpod = MemoryMachines()
 
     def about(self, asked: Node) -> dict[str, ProbeAnswer]:
         stubs = [service.stub for service in (self.ecs, self.ssm, self.ec2)]
         for stub in stubs:
             stub.activate()
         schedulers = {SchedulerKind.ECS: EcsScheduler(self.ecs, self.ecs)}
-        answers = AwsLivenessProbes(schedulers, self.ssm, self.ec2, lambda: NOW).ask(asked)
+        answers = AwsLivenessProbes(schedulers, self.ssm, self.ec2, self.hyperpod, lambda: NOW).ask(asked)
         for stub in stubs:
             stub.assert_no_pending_responses()
         return {answer.witness: answer for answer in answers}
@@ -114,6 +117,16 @@ def test_ec2_knows_whether_the_machine_runs_and_not_whether_the_node_lives(
     assert (answer.is_up, answer.gone) == (is_up, gone)
 
 
+def test_hyperpod_says_how_its_node_is_and_ssm_is_not_asked(said: Said) -> None:
+    lost, hyperpods = "no cluster of the settings has the node", node(MACHINE.node_id, provider=Provider.hyperpod)
+    for told in (lost, "the node is Running"):
+        answers = said.ecs_says(hyperpods, connected=None).about(hyperpods)
+
+        assert answers.keys() == {"ECS", "HyperPod"}
+        assert answers["HyperPod"] == ProbeAnswer("HyperPod", None, told)
+        said.hyperpod.machines[MACHINE.node_id] = Machine(MACHINE.node_id, "Running")
+
+
 def test_a_machine_that_ec2_has_forgotten_is_gone(said: Said) -> None:
     said.ecs_says(MACHINE, None).ssm_says(MACHINE).ec2.refuses("describe_instance_status", "InvalidInstanceID.NotFound")
 
@@ -153,6 +166,6 @@ def test_witnesses_in_memory_say_what_they_are_told_and_nothing_else() -> None:
 def test_a_scheduler_that_this_deployment_does_not_serve_cannot_tell() -> None:
     said = Said()
 
-    answer = AwsLivenessProbes({}, said.ssm, said.ec2, lambda: NOW)._ask_scheduler(HYBRID)
+    answer = AwsLivenessProbes({}, said.ssm, said.ec2, said.hyperpod, lambda: NOW)._ask_scheduler(HYBRID)
 
     assert (answer.witness, answer.is_up) == ("ECS", None)

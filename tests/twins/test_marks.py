@@ -1,7 +1,7 @@
 """Marks: memory and AWS keep one specification. The services behind the AWS side keep tags as AWS does."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -151,6 +151,7 @@ def test_the_registries_are_those_that_ask_for_the_mark(world: World) -> None:
 
     assert set(standing(marks, HYBRID)) == {Registry.SSM, Registry.SCHEDULER}
     assert set(standing(marks, MACHINE)) == {Registry.EC2, Registry.SCHEDULER}
+    assert set(standing(marks, replace(MACHINE, provider=Provider.hyperpod))) == {Registry.SCHEDULER}
 
 
 @pytest.mark.parametrize("which", NODES, ids=["hybrid", "ec2"])

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.slurm.controller import ANSWER_SECONDS, SlurmController
 from nodeheal.adapters.slurm.scheduler import SlurmScheduler
 from nodeheal.agent.slurm import LOST, REQUEUED
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
-from nodeheal.domain.fleet.machine import ClusterReplacement
+from nodeheal.domain.fleet.machine import ClusterReplacement, Machine
 from nodeheal.domain.fleet.node import Node
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 from nodeheal.parsers.slurm_report import pack
@@ -41,8 +42,9 @@ class Asked:
         self.ssm = ssm
         self.waited = 0.0
         self.ec2 = Aws("ec2")
+        self.hyperpod = MemoryMachines()
         self.ec2.stub.activate()
-        self.controller = SlurmController(ssm, ssm, self.ec2, lambda: NOW, self._sleep)
+        self.controller = SlurmController(ssm, ssm, self.ec2, self.hyperpod, lambda: NOW, self._sleep)
         self.scheduler = SlurmScheduler(self.controller)
 
     def _sleep(self, seconds: float) -> None:
@@ -171,6 +173,19 @@ def test_a_machine_that_ssm_does_not_know_is_no_node_and_nobody_is_asked(slurm: 
 
 @on_ssm
 @pytest.mark.parametrize("is_there", [True, False])
+def test_where_a_node_of_hyperpod_is_says_hyperpod(slurm: Asked, is_there: bool) -> None:
+    machine = replace(broken(), provider=Provider.hyperpod, instance_id="i-0000000c")
+    if is_there:
+        slurm.hyperpod.machines["i-0000000c"] = Machine("i-0000000c", "Running", address=WHERE)
+        slurm.finds().sends("nodes").hears(nodes(**IDLE))
+        assert slurm.scheduler.placement_of(machine).name == "gpu-7"
+    else:
+        with pytest.raises(NotFound, match="no node like i-0000000c"):
+            slurm.scheduler.placement_of(machine)
+
+
+@on_ssm
+@pytest.mark.parametrize("is_there", [True, False])
 def test_where_a_machine_of_ec2_is_says_ec2(slurm: Asked, is_there: bool) -> None:
     machine = replace(broken(), provider=Provider.ec2, instance_id="i-0000000c")
     found = [{"Instances": [{"InstanceId": "i-0000000c", "PrivateIpAddress": WHERE}]}] if is_there else []
@@ -193,9 +208,9 @@ def test_a_node_is_resumed(slurm: Asked) -> None:
 
 @on_ssm
 def test_a_cluster_is_asked_for_another_machine(slurm: Asked) -> None:
-    slurm.knows().finds().sends("replace", How="action_replace").hears(nodes(**DRAINED, why_not=""))
+    slurm.knows().finds().sends("replace", How="power_down").hears(nodes(**DRAINED, why_not=""))
 
-    slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace, {"10.0.0.8"})
+    slurm.scheduler.have_replaced(broken(), ClusterReplacement.power_down, {"10.0.0.8"})
 
 
 @on_ssm
@@ -203,7 +218,7 @@ def test_a_node_that_ssm_has_at_anothers_address_is_not_replaced(slurm: Asked) -
     slurm.knows()
 
     with pytest.raises(PlacementRefused, match=r"10\.0\.0\.7 as the address of mi-0a, and another node's agent"):
-        slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace, {WHERE})
+        slurm.scheduler.have_replaced(broken(), ClusterReplacement.power_down, {WHERE})
 
 
 @on_ssm

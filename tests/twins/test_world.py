@@ -26,7 +26,7 @@ from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
-from nodeheal.contract.vocabulary import Escalation, Family, Outcome, Phase, Step
+from nodeheal.contract.vocabulary import Escalation, Family, Outcome, Phase, Provider, Step
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.commands import Command, CommandStatus, SignUpload
@@ -346,6 +346,10 @@ def test_a_gang_is_asked_for_a_checkpoint_fifty_nodes_at_a_time(aws: Aws) -> Non
     assert sent == [f"{50:036d}", f"{10:036d}"]
 
 
+def _nobody() -> Any:
+    raise AssertionError("SSM was asked")
+
+
 @pytest.fixture(params=["memory", "ssm"])
 def deaf(request: pytest.FixtureRequest) -> Iterator[MemoryNodeCommands | SsmNodeCommands]:
     """Commands of a world in which node A takes none."""
@@ -366,6 +370,16 @@ def test_a_node_that_takes_no_commands_is_not_found(deaf: MemoryNodeCommands | S
 def test_one_node_that_takes_no_commands_refuses_what_all_are_sent(deaf: MemoryNodeCommands | SsmNodeCommands) -> None:
     with pytest.raises(NotFound, match=A):
         deaf.send_to_all([node()], Command("checkpoint-now", {"Job": "llama"}), NOW)
+
+
+@pytest.mark.parametrize("commands", [MemoryNodeCommands(), SsmNodeCommands(_nobody, _nobody, FrozenClock())])
+def test_no_command_is_sent_to_a_node_of_hyperpod(commands: MemoryNodeCommands | SsmNodeCommands) -> None:
+    of_hyperpod = node(provider=Provider.hyperpod)
+
+    with pytest.raises(NotFound, match=A):
+        commands.send(of_hyperpod, Command("run-diagnostics"), NOW)
+    with pytest.raises(NotFound, match=A):
+        commands.send_to_all([node("mi-1"), of_hyperpod], Command("checkpoint-now", {"Job": "llama"}), NOW)
 
 
 # S3 ------------------------------------------------------------------------------------------------------------------

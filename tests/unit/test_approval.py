@@ -10,7 +10,7 @@ import pytest
 
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.steps import AttemptLimit, Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Escalation, IncidentState, NodeState, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Escalation, IncidentState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.operation import OperationState, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
 from nodeheal.domain.recovery.decision_context import node_scope
@@ -628,6 +628,21 @@ def test_a_replacement_says_who_takes_the_nodes_place_and_whether_anybody_can() 
         in taken
     )
     assert "its place now" not in describe_answer(it.asked.decision, incident, it.ports)[Answer.approve]
+
+
+def test_who_is_asked_about_a_node_of_hyperpod_is_told_what_is_lost_and_what_proves_nothing() -> None:
+    it = Asked()
+    it.ports.nodes.save(replace(it.node(), provider=Provider.hyperpod))
+    incident = it.ports.incidents.history(it.id).incident
+    replacement = it.asked.decision.model_copy(update={"action": Action.REPLACE})
+
+    does = describe_answer(replacement, incident, it.ports)[Answer.approve]
+
+    lost = f"HyperPod terminates {A} and destroys all its volumes, and makes a new machine in its place."
+    rebooted = describe_answer(it.asked.decision, incident, it.ports)[Answer.approve]
+    assert lost in does
+    assert lost not in rebooted
+    assert f"HyperPod takes no diagnostics: {A} stays out of service until a human gives it back." in rebooted
 
 
 def test_a_question_about_a_job_says_what_becomes_of_the_job() -> None:

@@ -27,10 +27,11 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.domain.review.review import state_word, status_text
 from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators.describe_act import describe_act
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.review_incidents import review_incident
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, stored_node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import recoveries, with_policy
 from tests.unit.test_guardrails import OPEN, PAUSED
@@ -89,6 +90,23 @@ def test_a_machine_that_ec2_makes_needs_no_free_node() -> None:
     ports.nodes.save(node(provider=Provider.ec2))
 
     assert request_action(NODE, Action.REPLACE, "ada: it smells", ports).subcode == "REPLACE"
+
+
+@pytest.mark.parametrize(
+    ("action", "then"),
+    [
+        (Action.REPLACE, f"then    HyperPod terminates {NODE} and destroys all its volumes, and makes a new machine"),
+        (Action.REBOOT, f"then    it is rebooted; HyperPod takes no diagnostics: {NODE} stays out of service until a"),
+        (Action.ISOLATE, "then    it stays out of service until"),
+    ],
+)
+def test_what_follows_on_hyperpod_is_said_before(action: Action, then: str) -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(provider=Provider.hyperpod))
+
+    *_, last = describe_act(stored_node(ports, NODE), action, "", ports, RecoveryPolicy())
+
+    assert last.startswith(then)
 
 
 def test_an_isolation_by_hand_stays_until_the_operator_gives_the_node_back() -> None:

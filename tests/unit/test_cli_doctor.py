@@ -28,6 +28,7 @@ from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind, Ver
 from nodeheal.domain.errors import NotAccepted, NotEnrolled
 from nodeheal.domain.fleet.node import Node, ReportedDiagnosis
 from nodeheal.parsers.slurm import SlurmNode
+from nodeheal.parsers.slurm_report import NodeOut, SlurmReport
 from tests.unit.builders import ACT, NOW, FrozenClock, node
 
 
@@ -557,6 +558,7 @@ class Controllers:
     def __init__(self, answer: SlurmNode | Exception | None) -> None:
         self.answer, self.asked = answer, list[tuple[str, str]]()
         self.heads: dict[str, str] = {}
+        self.out: tuple[NodeOut, ...] = ()
 
     def machines(self, cluster: str) -> dict[str, bool]:
         """As SlurmController."""
@@ -568,6 +570,10 @@ class Controllers:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
+
+    def report(self, cluster: str) -> SlurmReport:
+        """As SlurmController."""
+        return SlurmReport(self.out, ())
 
 
 def about_slurm(controllers: Controllers, heads: dict[str, str], *nodes: Node) -> list[Finding]:
@@ -611,6 +617,19 @@ def test_a_slurm_cluster_has_a_controller_that_is_tagged_reached_and_answers(
     assert todo in found.todo
     assert bool(found.todo) == (state != GOOD)
     assert controllers.asked == ([("lab", "10.0.0.7")] if "Online" in heads.values() else [])
+
+
+def test_a_node_out_of_service_that_nodeheal_does_not_know_is_a_warning() -> None:
+    controllers = Controllers(SlurmNode("gpu7", "10.0.0.7", "idle"))
+    controllers.out = tuple(
+        NodeOut(name, (address,), "down", "Not responding", "slurm", None, "Slurm")
+        for name, address in (("gpu7", "10.0.0.7"), ("cpu1", "10.0.0.8"))
+    )
+
+    [found] = [one for one in about_slurm(controllers, {HEAD: "Online"}, ON_SLURM) if "Slurm" in one.what]
+
+    assert found.state == WARNING
+    assert "that nodeheal does not know, and repairs none of: cpu1" in found.detail
 
 
 def test_a_controller_is_not_asked_before_a_node_has_said_where_it_is() -> None:

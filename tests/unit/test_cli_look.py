@@ -216,9 +216,9 @@ def test_a_question_an_open_breaker_and_a_pause_are_shown_with_what_to_do(cluste
     assert f"answer it by {until[:10]} {until[11:19]} UTC: nodeheal approve {short} --why" in status
     assert f"\nAnswer by   {until[:10]} {until[11:19]} UTC; silence is no" in story
     assert f"\nIf yes      {BROKEN} is isolated, then rebooted" in story
-    assert f"\nIf no        {BROKEN} stays in service" in story
+    assert f"\nIf no       {BROKEN} stays in service" in story
     assert story.count("One reboot brings most of these GPUs back") == 1
-    assert f"\nApprove      nodeheal approve {short} --why …\nRefuse       nodeheal refuse {short} --why …\n" in story
+    assert f"\nApprove     nodeheal approve {short} --why …\nRefuse      nodeheal refuse {short} --why …\n" in story
     assert "Answer by" not in run("incidents", "show", "latest")
 
 

@@ -21,7 +21,8 @@ def isolated(provider: Provider) -> tuple[Incident, StepRequest]:
     it = Incident()
     it.isolate()
     it.ports.nodes.save(replace(it.node(), provider=provider))
-    it.ports.machines.machines[A] = Machine(A)  # type: ignore[attr-defined]
+    for machines in (it.ports.machines, it.ports.hyperpod):
+        machines.machines[A] = Machine(A)  # type: ignore[attr-defined]
     return it, it.request()
 
 
@@ -32,7 +33,8 @@ def again(request: StepRequest) -> StepRequest:
 def rebooted(it: Incident) -> int:
     sent: Any = it.ports.commands
     machines: Any = it.ports.machines
-    return len(sent.sent) + len(machines.rebooted)
+    hyperpod: Any = it.ports.hyperpod
+    return len(sent.sent) + len(machines.rebooted) + len(hyperpod.rebooted)
 
 
 both = pytest.mark.parametrize("provider", list(Provider))
@@ -45,6 +47,7 @@ def test_each_provider_has_its_own_way(provider: Provider) -> None:
     reboot_node(request, it.ports)
 
     assert it.ports.machines.rebooted == ([A] if provider is Provider.ec2 else [])  # type: ignore[attr-defined]
+    assert it.ports.hyperpod.rebooted == ([A] if provider is Provider.hyperpod else [])  # type: ignore[attr-defined]
     assert rebooted(it) == 1
 
 
@@ -214,7 +217,8 @@ def test_one_that_was_provably_not_sent_is_not_waited_for(provider: Provider) ->
     def throttled(*_: Any, **__: Any) -> None:
         raise NotAccepted("throttled")
 
-    it.ports.machines.power = it.ports.commands.send = throttled  # type: ignore[method-assign, assignment]
+    it.ports.machines.power = it.ports.hyperpod.power = throttled  # type: ignore[method-assign]
+    it.ports.commands.send = throttled  # type: ignore[method-assign, assignment]
     with pytest.raises(NotAccepted):
         reboot_node(request, it.ports)
 

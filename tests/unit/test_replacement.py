@@ -41,6 +41,7 @@ from tests.unit.step_functions import as_step, isolate_node, replace_node
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
 N, M = "i-0cccccccccccccccc", "i-0dddddddddddddddd"
 GROUP, TEMPLATE = "trainers", "lt-0123456789abcdef0"
+CLUSTER = "arn:aws:sagemaker:us-east-1:111122223333:cluster/7tg6o65u86i5"
 LIMIT = RecoveryPolicy().limits[Action.REPLACE]
 
 
@@ -48,13 +49,20 @@ class Pool:
     """Two broken EC2 nodes, isolated, each with an incident; by default in one group."""
 
     def __init__(
-        self, *, group: str = GROUP, template: str = "", scheduler: SchedulerKind = SchedulerKind.ECS, **knobs: Any
+        self,
+        *,
+        group: str = GROUP,
+        template: str = "",
+        scheduler: SchedulerKind = SchedulerKind.ECS,
+        provider: Provider = Provider.ec2,
+        **knobs: Any,
     ) -> None:
         self.clock = FrozenClock()
         self.scheduler = MemoryScheduler(requeues=scheduler is SchedulerKind.SLURM)
         self.kind_of_scheduler = scheduler
         self.ports = replace(memory_ports(self.clock), schedulers={scheduler: self.scheduler})
-        machines: Any = self.ports.machines
+        self.provider = provider
+        machines: Any = self.ports.hyperpod if provider is Provider.hyperpod else self.ports.machines
         self.machines = machines
         self.machines.groups.add(GROUP)
         pool = PoolPolicy(
@@ -69,8 +77,8 @@ class Pool:
             self._breaks(name)
 
     def _breaks(self, name: str) -> None:
-        fault = xid(79, node_id=name, instance_id=name, event_id=name, provider=Provider.ec2)
-        known = {"provider": Provider.ec2, "scheduler": self.kind_of_scheduler, "state": NodeState.ISOLATED}
+        fault = xid(79, node_id=name, instance_id=name, event_id=name, provider=self.provider)
+        known = {"provider": self.provider, "scheduler": self.kind_of_scheduler, "state": NodeState.ISOLATED}
         broken = node(name, open_incident=incident_id_of(fault), **known)
         self.ports.nodes.save(replace(broken, open_incident=None))
         opened = Incident(incident_id_of(fault), name, "demo", fault, NOW, "policy")
@@ -120,7 +128,7 @@ class Pool:
         shared = xid().model_dump(include={"schema_version", "cluster", "pool", "agent_version"})
         own = {"node_id": name, "instance_id": name, "boot_id": boot_id, "observed_at": self.clock()}
         own |= {"scheduler": self.kind_of_scheduler}
-        event = {**shared, **own, "provider": Provider.ec2, "event_id": f"{name}-{boot_id}", "booted_at": self.clock()}
+        event = {**shared, **own, "provider": self.provider, "event_id": f"{name}-{boot_id}", "booted_at": self.clock()}
         wakeup.on_node_booted(NodeBooted(**event, address="127.0.0.1", accelerators=8), self.ports)
 
     @property
@@ -345,9 +353,9 @@ def test_a_deleted_group_is_told_and_nothing_is_spent() -> None:
 
 
 def test_on_slurm_the_cluster_makes_the_new_node_which_serves_at_once() -> None:
-    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     pool.replaces()
-    assert pool.scheduler.replaced_by_cluster == [(A, ClusterReplacement.action_replace)]
+    assert pool.scheduler.replaced_by_cluster == [(A, ClusterReplacement.power_down)]
     assert (pool.given_back, pool.answer()) == ([], None)
 
     pool.boots()
@@ -413,7 +421,7 @@ def test_on_slurm_what_cannot_be_replaced_is_refused_and_unspent(knobs: dict[str
 
 
 def test_on_slurm_an_order_that_was_not_answered_is_given_again() -> None:
-    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     order, late = pool.scheduler.have_replaced, [True]
 
     def answers_late(node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
@@ -434,7 +442,7 @@ def test_on_slurm_an_order_that_was_not_answered_is_given_again() -> None:
 
 
 def test_on_slurm_the_cluster_is_told_where_other_nodes_are() -> None:
-    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     pool.ports.nodes.save(replace(pool.node(B), address="10.0.0.8"))
     pool.ports.nodes.save(node("mi-1", pool="other", address="10.0.0.9"))
     pool.ports.nodes.save(node("mi-2", pool="other", cluster="far", address="10.0.0.10"))
@@ -448,7 +456,7 @@ def test_on_slurm_the_cluster_is_told_where_other_nodes_are() -> None:
 
 
 def test_on_slurm_a_cluster_that_makes_no_machine_is_named_at_the_deadline() -> None:
-    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     asked = pool.replaces()
 
     ended = conclude(asked, pool.ports)
@@ -461,12 +469,79 @@ def test_on_slurm_a_cluster_that_makes_no_machine_is_named_at_the_deadline() -> 
 
 
 def test_on_slurm_a_new_node_whose_boot_was_lost_is_found_at_the_deadline() -> None:
-    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     asked = pool.replaces()
     late = NOW + timedelta(minutes=5)
     pool.ports.nodes.save(node(N, provider=Provider.ec2, scheduler=SchedulerKind.SLURM, booted_at=late))
 
     assert conclude(asked, pool.ports).replacement_node_id == N
+
+
+# On HyperPod --------------------------------------------------------------------------------------------------------
+
+
+def on_hyperpod(**knobs: Any) -> Pool:
+    pool = Pool(scheduler=SchedulerKind.SLURM, provider=Provider.hyperpod, **knobs)
+    pool.kind = replace(pool.kind, hyperpod_cluster=CLUSTER)
+    for name in (A, B):
+        pool.machines.machines[name] = replace(pool.kind, machine_id=name)
+    return pool
+
+
+@pytest.mark.parametrize("knobs", [{}, {"by_cluster": ClusterReplacement.power_down}])
+def test_hyperpod_makes_the_new_node_which_serves_at_once(knobs: dict[str, Any]) -> None:
+    pool = on_hyperpod(**knobs)
+    asked = pool.replaces()
+    given = [entry.text for entry in pool.ports.incidents.history(asked.incident_id).timeline]
+    assert pool.given_back == [(A, Termination.TERMINATE)]
+    assert f"{A} given to HyperPod to replace, with all its volumes ({CLUSTER})" in given
+    pool.group_makes()
+
+    pool.boots()
+
+    answer = pool.answer()
+    assert answer is not None
+    assert (answer.outcome, answer.replacement_node_id) == (Outcome.DONE, N)
+    assert answer.facts == Replaced(is_new_machine=True, serves_at_once=True)
+    assert pool.node().state is NodeState.RETIRED
+    assert pool.scheduler.replaced_by_cluster == []
+
+
+def test_a_node_of_hyperpod_is_replaced_once_however_often_it_is_asked_for() -> None:
+    pool = on_hyperpod()
+    give_up = pool.machines.terminate_instance
+
+    def dies(*asked: Any) -> None:
+        give_up(*asked)
+        raise Crash
+
+    pool.machines.terminate_instance = dies
+    with pytest.raises(Crash):
+        pool.replaces()
+    pool.machines.terminate_instance = give_up
+
+    pool.replaces()
+    pool.group_makes()
+    pool.boots()
+
+    assert pool.given_back == [(A, Termination.TERMINATE)]
+    assert outcome(pool.answer()) is Outcome.DONE
+
+
+def test_what_hyperpod_refuses_to_replace_goes_to_a_human_and_is_unspent() -> None:
+    pool = on_hyperpod()
+
+    def refuses(*_: Any) -> None:
+        raise MachineRefused(f"NodeRecovery of {CLUSTER} is Automatic")
+
+    pool.machines.terminate_instance = refuses
+
+    pool.replaces()
+
+    answer = pool.answer()
+    assert answer is not None
+    assert (answer.outcome, answer.reason) == (Outcome.REFUSED, f"NodeRecovery of {CLUSTER} is Automatic")
+    assert (pool.spent(), pool.ports.machines.given_back) == (0, [])  # type: ignore[attr-defined]
 
 
 # From a launch template ---------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class Ec2Machines:
         call, operation = _ORDERS[order]
         besides = _NO_CAPACITY | {_STILL_STOPPING} if order is Power.START else frozenset()
         try:
-            with throttles_named(call), _refusals_named(call, besides):
+            with throttles_named(call), refusals_named(call, besides):
                 getattr(self._once("ec2"), operation)(InstanceIds=[machine_id])
         except ClientError as error:
             if code_of(error) not in besides:
@@ -103,11 +103,11 @@ class Ec2Machines:
 
     def terminate_instance(self, machine: Machine, how: Termination) -> None:
         if not machine.group:
-            with throttles_named("TerminateInstances"), _refusals_named("TerminateInstances"):
+            with throttles_named("TerminateInstances"), refusals_named("TerminateInstances"):
                 self._once("ec2").terminate_instances(InstanceIds=[machine.machine_id])
             return
         scaling, call = self._once("autoscaling"), "TerminateInstanceInAutoScalingGroup"
-        with throttles_named(call), _refusals_named(call):
+        with throttles_named(call), refusals_named(call):
             if how is Termination.TERMINATE:
                 scaling.terminate_instance_in_auto_scaling_group(
                     InstanceId=machine.machine_id, ShouldDecrementDesiredCapacity=False
@@ -118,7 +118,7 @@ class Ec2Machines:
                 )
 
     def launches(self, group: str, since: datetime) -> Sequence[Launch]:
-        with throttles_named("DescribeScalingActivities"), _refusals_named("DescribeScalingActivities"):
+        with throttles_named("DescribeScalingActivities"), refusals_named("DescribeScalingActivities"):
             seen = self._make("autoscaling").describe_scaling_activities(
                 AutoScalingGroupName=group, MaxRecords=ACTIVITIES
             )["Activities"]
@@ -142,7 +142,7 @@ class Ec2Machines:
         nowhere else.
         """
         call = "DescribeLaunchTemplateVersions"
-        with throttles_named(call), _refusals_named(call):
+        with throttles_named(call), refusals_named(call):
             versions = self._make("ec2").describe_launch_template_versions(
                 LaunchTemplateId=like.launch_template, Versions=[like.launch_template_version or "$Default"]
             )["LaunchTemplateVersions"]
@@ -157,7 +157,7 @@ class Ec2Machines:
         from botocore.exceptions import ClientError
 
         try:
-            with throttles_named("RunInstances"), _refusals_named("RunInstances", besides=_NO_CAPACITY):
+            with throttles_named("RunInstances"), refusals_named("RunInstances", besides=_NO_CAPACITY):
                 answer = self._once("ec2").run_instances(**request)
         except ClientError as error:
             if code_of(error) in _NO_CAPACITY:
@@ -234,7 +234,7 @@ def _words(error: "ClientError") -> str:
 
 
 @contextmanager
-def _refusals_named(call: str, besides: frozenset[str] = frozenset()) -> Iterator[None]:
+def refusals_named(call: str, besides: frozenset[str] = frozenset()) -> Iterator[None]:
     """Convert client errors (4xx: nothing was done) into MachineRefused; other errors pass unchanged."""
     from botocore.exceptions import ClientError
 

@@ -1,4 +1,7 @@
-"""Reads from EC2 or Systems Manager whether a machine has the tag that lets nodeheal act on it."""
+"""Reads from EC2 or Systems Manager whether a machine has the tag that lets nodeheal act on it.
+
+Of HyperPod the operator enrolls whole clusters, by the settings.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -6,6 +9,7 @@ from typing import Any
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
+from nodeheal.ports.compute import Machines
 
 # Neither service has a machine of this id, or the id has another form.
 _UNKNOWN = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "InvalidResourceId")
@@ -14,12 +18,15 @@ _UNKNOWN = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "Invali
 class AwsEnrolmentTags:
     """Implements EnrolmentTags. `make`: a client of a service, by name."""
 
-    def __init__(self, make: Callable[[str], Any]) -> None:
+    def __init__(self, make: Callable[[str], Any], hyperpod: Machines) -> None:
         self._make = make
+        self._hyperpod = hyperpod
 
     def pool_of(self, node_id: str, provider: Provider) -> str | None:
         from botocore.exceptions import ClientError
 
+        if provider is Provider.hyperpod:
+            return "" if self._hyperpod.describe(node_id) is not None else None
         try:
             tags = self._of_instance(node_id) if provider is Provider.ec2 else self._of_managed_node(node_id)
         except ClientError as error:

@@ -1,4 +1,4 @@
-"""Implements LivenessProbes on AWS: the node's scheduler, the SSM agent's ping, and EC2's status of the machine."""
+"""Implements LivenessProbes on AWS: the node's scheduler, the SSM agent's ping, and the status of its machine."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -9,6 +9,7 @@ from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.clock import Clock
+from nodeheal.ports.compute import Machines
 from nodeheal.ports.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -43,18 +44,20 @@ class AwsLivenessProbes:
         schedulers: Mapping[SchedulerKind, Scheduler],
         ssm: "Callable[[], SSMClient]",
         ec2: "Callable[[], Any]",
+        hyperpod: Machines,
         clock: Clock,
     ) -> None:
         self._schedulers = schedulers
         self._ssm = ssm
         self._ec2 = ec2
+        self._hyperpod = hyperpod
         self._clock = clock
 
     def ask(self, node: Node) -> Sequence[ProbeAnswer]:
-        said = [
-            _as_far_as_known(node.scheduler, self._ask_scheduler, node),
-            _as_far_as_known("SSM", self._ask_ssm, node),
-        ]
+        said = [_as_far_as_known(node.scheduler, self._ask_scheduler, node)]
+        if node.provider is Provider.hyperpod:
+            return [*said, _as_far_as_known("HyperPod", self._ask_hyperpod, node)]
+        said.append(_as_far_as_known("SSM", self._ask_ssm, node))
         if node.provider is Provider.ec2:
             said.append(_as_far_as_known("EC2", self._ask_ec2, node))
         return said
@@ -80,6 +83,13 @@ class AwsLivenessProbes:
         is_recent = at is not None and self._clock() - at <= _PING
         is_up = True if ping == "Online" and is_recent else None
         return ProbeAnswer("SSM", is_up, f"{ping}, last ping at {at:%H:%M:%S} UTC" if at else str(ping))
+
+    def _ask_hyperpod(self, node: Node) -> ProbeAnswer:
+        """Ask HyperPod, which proves nothing: `Running` may hang, and a cluster may have left the settings."""
+        machine = self._hyperpod.describe(node.instance_id)
+        if machine is None:
+            return ProbeAnswer("HyperPod", None, "no cluster of the settings has the node")
+        return ProbeAnswer("HyperPod", None, f"the node is {machine.state}")
 
     def _ask_ec2(self, node: Node) -> ProbeAnswer:
         with throttles_named("DescribeInstanceStatus"):

@@ -36,9 +36,10 @@ class AwsMarks:
         self._make, self._schedulers = make, schedulers
 
     def of(self, node: Node) -> Sequence[EnrolmentTag]:
-        machine = self._instance(node) if node.provider is Provider.ec2 else self._managed_node(node)
+        looks = {Provider.ec2: self._instance, Provider.hybrid: self._managed_node}  # HyperPod's have no tags of ours
+        machine = [looks[node.provider](node)] if node.provider in looks else []
         scheduler = self._schedulers.get(node.scheduler)
-        return (machine, scheduler.of(node)) if scheduler is not None else (machine,)
+        return (*machine, scheduler.of(node)) if scheduler is not None else machine
 
     def put(self, node: Node, mark: EnrolmentTag, rack: str = "") -> None:
         wanted = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE, **({names.RACK_TAG: rack} if rack else {})}

@@ -1,6 +1,6 @@
 """Assembles all ports on AWS. The only place where the control plane reads the time."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from nodeheal.adapters.aws.enrolment_tags import AwsEnrolmentTags
 from nodeheal.adapters.aws.evidence import S3UploadSigner
 from nodeheal.adapters.aws.fleet_index import DynamoFleetIndex
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
+from nodeheal.adapters.aws.hyperpod import HyperPodMachines
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
@@ -43,12 +44,14 @@ def aws_ports(
     runbooks: str = "",
     run_job_arn: str = "",
     node_role_ids: Collection[str] = (),
+    hyperpod_clusters: Sequence[str] = (),
 ) -> Ports:
     """Create ports over the AWS clients of `make` and `make_once`; each client is created when its port is
     first used.
     """
     rows = Table(make("dynamodb"), table)
-    served = schedulers(make, make_once, clock)
+    hyperpod = HyperPodMachines(make, make_once, hyperpod_clusters)
+    served = schedulers(make, make_once, clock, hyperpod)
     commands = SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock)
     return Ports(
         nodes=DynamoNodeStore(rows),
@@ -62,13 +65,14 @@ def aws_ports(
         schedulers=served,
         commands=commands,
         machines=Ec2Machines(make, make_once),
+        hyperpod=hyperpod,
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn, run_job_arn),
         notifier=AwsNotifier(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
         fleet_index=DynamoFleetIndex(rows),
         heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE, node_role_ids),
         epoch=DynamoRecordsEpoch(rows, rows.client, names.HEARTBEATS_TABLE),
-        enrolment_tags=AwsEnrolmentTags(make),
-        liveness_probes=AwsLivenessProbes(served, partial(make, "ssm"), partial(make, "ec2"), clock),
+        enrolment_tags=AwsEnrolmentTags(make, hyperpod),
+        liveness_probes=AwsLivenessProbes(served, partial(make, "ssm"), partial(make, "ec2"), hyperpod, clock),
         has_confirmed=SnsConfirmations(partial(make, "sns"), to.owners_topic_arn),
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         clock=clock,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.clock import Clock
@@ -60,6 +61,9 @@ class SsmNodeCommands:
     def _send(self, nodes: Sequence[Node], command: Command, expires_at: datetime, boots: Mapping[str, str]) -> str:
         from botocore.exceptions import ClientError
 
+        if any(node.provider is Provider.hyperpod for node in nodes):
+            known = ", ".join(node.instance_id for node in nodes)
+            raise NotFound(f"SSM takes no command for {known}: SendCommand reaches no node of HyperPod")
         left = int((expires_at - self._clock()).total_seconds())
         parameters = {"ExpiresAt": str(int(expires_at.timestamp())), **boots, **command.parameters}
         try:

@@ -41,6 +41,7 @@ def memory_ports(clock: Clock) -> Ports:
         schedulers={SchedulerKind.ECS: MemoryScheduler()},
         commands=commands,
         machines=MemoryMachines(),
+        hyperpod=MemoryMachines(),
         workflows=MemoryWorkflows(),
         notifier=MemoryNotifier(clock),
         fleet_index=MemoryFleetIndex(nodes, incidents),

@@ -9,6 +9,7 @@ from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import JOB_VARIABLE, RUN_VARIABLE
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
+from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement
@@ -204,7 +205,8 @@ class MemoryNodeCommands:
         return self.statuses.get(command_id, CommandStatus("UNKNOWN"))
 
     def _must_know(self, *nodes: Node) -> None:
-        gone = [node.node_id for node in nodes if node.node_id in self.unknown_nodes]
+        deaf = (node for node in nodes if node.node_id in self.unknown_nodes or node.provider is Provider.hyperpod)
+        gone = [node.node_id for node in deaf]
         if gone:
             raise NotFound(f"{', '.join(gone)} takes no commands: not registered with SSM")
 

@@ -1,6 +1,6 @@
 """Implements the checks of `nodeheal doctor` for Slurm clusters."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from nodeheal.adapters.aws.account import Account, Look, some
 from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
@@ -17,14 +17,14 @@ def slurm_look(controller: Callable[[], SlurmController]) -> Look:
         nodes = [node for in_pool in account.pools.values() for node in in_pool if node.state is not NodeState.RETIRED]
         on_slurm = [node for node in nodes if node.scheduler is SchedulerKind.SLURM]
         for cluster in sorted({node.cluster for node in on_slurm}):
-            addresses = (node.address for node in on_slurm if node.cluster == cluster and node.address)
-            yield _about(controller(), cluster, next(addresses, ""))
+            addresses = [node.address for node in on_slurm if node.cluster == cluster and node.address]
+            yield _about(controller(), cluster, addresses)
 
     return Look("Slurm", findings, reads_nodes=True)
 
 
-def _about(controller: SlurmController, cluster: str, address: str) -> Finding:
-    """Check one of them by a query for the node at this address; empty: no node's address is known."""
+def _about(controller: SlurmController, cluster: str, addresses: Sequence[str]) -> Finding:
+    """Check one of them by a query for the first of its nodes, and for nodes out of service that are none of these."""
     what = f"Slurm cluster {cluster}"
     found = controller.machines(cluster)
     if not found:
@@ -33,18 +33,24 @@ def _about(controller: SlurmController, cluster: str, address: str) -> Finding:
     if not any(found.values()):
         told = f"SSM does not reach its controller: {some(sorted(found))}"
         return Finding(what, BAD, told, "on that machine: systemctl status amazon-ssm-agent")
-    if not address:
+    if not addresses:
         told = "its controller was not queried: no node of it has reported its address"
         return Finding(what, UNKNOWN, told, "docs/agent.md, Put it on a node")
     try:
-        node = controller.node_at(cluster, address)
+        node = controller.node_at(cluster, addresses[0])
+        out = controller.report(cluster).nodes
     except NotEnrolled:
         todo = "use the managed policy nodeheal-operator-REGION; nodeheal-doctor-REGION may send no command"
         return Finding(what, UNKNOWN, f"you may not query its controller: {some(sorted(found))}", todo)
     except NodehealError as error:
         return Finding(what, BAD, str(error), "on the controller: sinfo; nodeheal-agent slurm doctor")
     if node is None:
-        told = f"its controller answers, but has no node at {address}, or more than one"
+        told = f"its controller answers, but has no node at {addresses[0]}, or more than one"
         todo = "compare `nodeheal-agent slurm nodes` there with the nodes; in slurm.conf: NodeAddr"
+        return Finding(what, WARNING, told, todo)
+    unknown = [node.name for node in out if not set(node.addresses) & set(addresses)]
+    if unknown:
+        told = f"Slurm has nodes out of service that nodeheal does not know, and repairs none of: {some(unknown)}"
+        todo = "enroll them, or have another repair them: docs/slurm.md, ParallelCluster"
         return Finding(what, WARNING, told, todo)
     return Finding(what, GOOD, f"its controller answers: {some(sorted(found))}")

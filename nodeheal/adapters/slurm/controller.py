@@ -19,6 +19,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.parsers.slurm import SlurmNode
 from nodeheal.parsers.slurm_report import SlurmReport, unpack
 from nodeheal.ports.clock import Clock
+from nodeheal.ports.compute import Machines
 
 if TYPE_CHECKING:
     from types_boto3_ssm import SSMClient
@@ -39,23 +40,28 @@ class SlurmController:
         client: "Callable[[], SSMClient]",
         once: "Callable[[], SSMClient]",
         ec2: "Callable[[], Any]",
+        hyperpod: Machines,
         clock: Clock,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._once, self._ec2, self._clock, self._sleep = client, once, ec2, clock, sleep
+        self._hyperpod = hyperpod
 
     def address_of(self, node: Node) -> str:
         """Return the node's address; empty: not known. The node's own report is not used, since it could name another
         node's address.
 
-        EC2 knows it for its machines. For a hybrid node SSM has the SSM agent's report, which root there can change:
-        docs/security.md describes the consequences.
+        EC2 and HyperPod know it for their machines. For a hybrid node SSM has the SSM agent's report, which root there
+        can change: docs/security.md describes the consequences.
         """
         if node.provider is Provider.ec2:
             of_machine = [{"Name": "instance-id", "Values": [node.instance_id]}]
             with throttles_named("DescribeInstances"):
                 found = self._ec2().describe_instances(Filters=of_machine)["Reservations"]
             return str(found[0]["Instances"][0].get("PrivateIpAddress", "")) if found else ""
+        if node.provider is Provider.hyperpod:
+            machine = self._hyperpod.describe(node.instance_id)
+            return machine.address if machine is not None else ""
         known = self._described("InstanceIds", [node.instance_id])
         return str(known[0].get("IPAddress", "")) if known else ""
 

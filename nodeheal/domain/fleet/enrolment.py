@@ -68,6 +68,9 @@ def provider_of(node_id: str) -> Provider:
     return _PROVIDERS[found[1]]
 
 
-def registries_of(provider: Provider) -> tuple[Registry, Registry]:
-    """Returns where a node of this provider must be tagged. SSM reads an EC2 instance's own tags."""
-    return (Registry.EC2 if provider is Provider.ec2 else Registry.SSM, Registry.SCHEDULER)
+def registries_of(provider: Provider) -> tuple[Registry, ...]:
+    """Returns where a node of this provider must be tagged. SSM reads an EC2 instance's own tags; the settings name
+    HyperPod's clusters.
+    """
+    machine = {Provider.ec2: (Registry.EC2,), Provider.hybrid: (Registry.SSM,)}.get(provider, ())
+    return (*machine, Registry.SCHEDULER)

@@ -48,7 +48,6 @@ class Termination(StrEnum):
 class ClusterReplacement(StrEnum):
     """How a scheduler's cluster is told to replace the machine of a node by itself."""
 
-    action_replace = "action_replace"  # Slurm's state FAIL with the reason that HyperPod looks for
     power_down = "power_down"  # Slurm's own: ParallelCluster terminates the instance, and launches a static node again
 
 
@@ -57,9 +56,9 @@ class Machine:
     """One machine that exists. An empty field means none: no group, no placement group, no targeted reservation."""
 
     machine_id: str
-    state: str = "running"  # EC2's own word
+    state: str = "running"  # the own word of EC2, or of HyperPod
     instance_type: str = ""
-    group: str = ""  # the Auto Scaling group that keeps it
+    group: str = ""  # the Auto Scaling group that keeps it, or the instance group of a HyperPod cluster
     launch_template: str = ""
     launch_template_version: str = ""
     subnet: str = ""
@@ -79,6 +78,9 @@ class Machine:
     tenancy: str = "default"
     state_code: str = ""  # EC2's code for why it is in its state
     state_reason: str = ""  # the same for people: code and message
+    # Of HyperPod's only.
+    hyperpod_cluster: str = ""  # its ARN; to replace the machine destroys all its volumes
+    address: str = ""
 
 
 @dataclass(frozen=True)

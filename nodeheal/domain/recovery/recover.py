@@ -92,6 +92,11 @@ def _prove(builder: DecisionBuilder, progress: Progress) -> Decision:
             f"{progress.replacement} takes over only if it passes diagnostics",
             node_id=progress.replacement,
         )
+    # HyperPod takes no diagnostics: only the node itself can say that the fault is there still.
+    if builder.history.context.provider is Provider.hyperpod:
+        watched = _wait_until_stable(builder, progress, "HyperPod takes no diagnostics")
+        if watched is not None:
+            return watched
     effect = VERBS[progress.tried[-1].action].done if _keeps_boot(progress) else "it is back with a new boot id"
     proof = builder.step(Step.DIAGNOSE, f"{effect}; prove the repair by rerunning the diagnostics")
     return proof.model_copy(update={"continues": _left_by_reboot(builder)})
@@ -220,7 +225,7 @@ def _wait_for_capacity(builder: DecisionBuilder, progress: Progress, fault: Faul
 def _after_repair(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessment) -> Decision:
     fault = assessment.fault
     if progress.returned is None:
-        settling = _wait_until_stable(builder, progress)
+        settling = _wait_until_stable(builder, progress, "diagnostics passed")
         if settling is not None:
             return settling
         passed = "; and ".join(filter(None, [denial_reason(progress), "it passed its diagnostics"]))
@@ -238,8 +243,8 @@ def _after_repair(builder: DecisionBuilder, progress: Progress, assessment: Faul
     )
 
 
-def _wait_until_stable(builder: DecisionBuilder, progress: Progress) -> Decision | None:
-    """Waits until the node has run long enough without a fault.
+def _wait_until_stable(builder: DecisionBuilder, progress: Progress, after: str) -> Decision | None:
+    """Waits until the node has run long enough without a fault. `after`: why it waits now.
 
     A node that fails a minute after its reboot is not healed.
     """
@@ -250,7 +255,7 @@ def _wait_until_stable(builder: DecisionBuilder, progress: Progress) -> Decision
     left = (since + timedelta(seconds=builder.policy.stable_seconds) - builder.now).total_seconds()
     if left <= 0:
         return None
-    why = f"diagnostics passed; it must run for {builder.policy.stable_seconds} s without a fault before it is back"
+    why = f"{after}; it must run for {builder.policy.stable_seconds} s without a fault before it is back"
     return builder.wait(Awaited.STABLE, why, int(left) + 1)
 
 

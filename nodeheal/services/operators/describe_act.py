@@ -12,6 +12,7 @@ from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
+from nodeheal.services.operators.describe_answer import ON_HYPERPOD
 from nodeheal.services.operators.foretell import Foretold
 from nodeheal.services.recovery.pool_size import size_of, slots_of
 from nodeheal.services.recovery.spares import next_spare
@@ -43,7 +44,10 @@ def describe_act(
 
 
 def _then(node: Node, action: Action, kind: str) -> str:
-    return _THEN.get(kind, _THEN[action]).format(node=node.node_id)
+    then = _THEN.get(kind, _THEN[action])
+    if action is Action.REBOOT and node.provider is Provider.hyperpod:
+        then = f"it is rebooted; {ON_HYPERPOD[action]}"
+    return then.format(node=node.node_id)
 
 
 def _asks(node: Node, action: Action, policy: RecoveryPolicy) -> list[str]:
@@ -59,6 +63,8 @@ def _replaced_by(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     size, knobs = size_of(ports.pools.get(node.pool), ports), policy.pool(node.pool).replacement
     is_hybrid = node.provider is Provider.hybrid
     spare = next_spare(node, ports, policy) if is_hybrid or knobs.prefer_spare else None
+    if node.provider is Provider.hyperpod:
+        return f"{ON_HYPERPOD[Action.REPLACE].format(node=node.node_id)}; the pool keeps its {size} nodes"
     if spare is None:
         return f"a new machine takes its place once it has passed its diagnostics; the pool keeps its {size} nodes"
     kept = "kept as a spare" if spare.is_spare else "a free node, not kept as a spare"

@@ -16,6 +16,10 @@ from nodeheal.services.jobs.runs import current_run, may_write
 from nodeheal.services.operators.request_action import has_replacement_node
 
 NODES_NAMED = 8
+ON_HYPERPOD = {
+    Action.REPLACE: "HyperPod terminates {node} and destroys all its volumes, and makes a new machine in its place",
+    Action.REBOOT: "HyperPod takes no diagnostics: {node} stays out of service until a human gives it back",
+}
 _LOST = "What it has computed and not saved in a checkpoint is lost;"
 
 
@@ -69,8 +73,10 @@ def _of_yes(asked: Decision, incident: Incident, ports: Ports) -> str:
 
 
 def _place(asked: Decision, incident: Incident, ports: Ports) -> str:
-    """Who takes the node's place, where that must be a node which is there already."""
+    """Who takes the node's place, where that must be a node which is there already. HyperPod: what is lost."""
     node = ports.nodes.get(incident.node_id)
+    if node is not None and node.provider is Provider.hyperpod and asked.action in ON_HYPERPOD:
+        return f" {ON_HYPERPOD[asked.action].format(node=node.node_id)}."
     if asked.action is not Action.REPLACE or node is None or node.provider is not Provider.hybrid:
         return ""
     if has_replacement_node(node, ports):

@@ -18,7 +18,7 @@ def on_machine_booted(node: Node, ports: Ports) -> None:
     if launched or node.past_boots:  # one with past boots is no new machine
         return
     # A claimed node goes through the line, too: the claiming call may have crashed before it recorded that.
-    machine = ports.machines.describe(node.instance_id) if is_ec2 else None
+    machine = None if node.provider is Provider.hybrid else ports.machines_of(node).describe(node.instance_id)
     for group in groups_of(node, machine, ports):
         for waiting in ports.operations.queued(group_line(group)):
             if not is_made_for(waiting, node, machine):

@@ -24,8 +24,10 @@ def retire_broken(broken_id: str, request: StepRequest, ports: Ports, policy: Re
     if node.state is NodeState.RETIRED:
         ports.pools.release(node.pool, node.node_id)
         return ""
-    if node.provider is Provider.hybrid or node.open_incident != request.incident_id:
-        return "it is a hybrid node" if node.provider is Provider.hybrid else "it is not this incident's"
+    if node.provider is not Provider.ec2:  # HyperPod has taken its machine back before
+        return f"it is a {node.provider} node"
+    if node.open_incident != request.incident_id:
+        return "it is not this incident's"
     quarantined = moved(
         node, NodeState.QUARANTINED, node.state_reason, ports.clock()
     )  # may raise: before anything is touched

@@ -87,6 +87,9 @@ def test_a_name_holds_anything_and_forges_nothing() -> None:
         ("FAILED", "1792", (7, 0), 200, 300),
         ("FAILED", "9", (0, 9), 200, 300),
         ("COMPLETED", "0", (0, 0), 200, 300),
+        ("FAILED", "7:0", (7, 0), 200, 300),  # of Slurm 24.11
+        ("FAILED", "0:9", (0, 9), 200, 300),
+        ("FAILED", "7:", (None, None), 200, 300),
         ("FAILED", "unknown", (None, None), 200, 300),
         ("RUNNING", "0", (None, None), 200, None),  # its end is that of its time limit
         ("PENDING", "0", (None, None), None, None),  # its start is a forecast
