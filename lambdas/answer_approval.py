@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
-from lambdas.composition import Event, links, logger, ports
-from nodeheal.domain.errors import NotFound
+from lambdas.composition import Event, links, logger, ports, records
+from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused
 from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.answer_approval import answer_approval
@@ -32,6 +32,9 @@ def handler(event: Event, context: object) -> Event:
     except (LinkRefused, NotFound) as refused:
         logger().warning("approval link refused", extra={"why": str(refused), "from": _from(request)})
         status, page = 403, approval_page.refusal(str(refused))
+    except NotAccepted as busy:
+        logger().warning("approval not taken", extra={"why": str(busy)})
+        status, page = 503, approval_page.refusal(str(busy), "Nothing was answered")
     except approval_page.FormRefused as odd:
         logger().warning("approval form refused", extra={"why": str(odd), "from": _from(request)})
         status, page = 400, approval_page.refusal(str(odd), "Nothing was sent")
@@ -39,6 +42,7 @@ def handler(event: Event, context: object) -> Event:
 
 
 def _answer(request: APIGatewayProxyEventV2) -> tuple[int, str]:
+    records().must_be_whole(ports())
     query = dict(request.query_string_parameters or {})
     question, answer = links().read(query, ports().clock())
     if request.http_method != "POST":

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
+from time import monotonic
 from typing import Any, TypeVar
 
 from aws_lambda_powertools import Logger, single_metric
@@ -30,6 +31,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.ports.storage import AttemptLedger
 from nodeheal.services.notify.channel_kinds import read_channels
+from nodeheal.services.records_epoch import refuse_if_gone_back
 
 Event = dict[str, Any]
 Request = TypeVar("Request", bound=BaseModel)
@@ -38,6 +40,7 @@ _SECRET_SECONDS = 60
 # A message on which our own code raises is kept for a person after this many deliveries. A service that is not there is
 # no reason: then the message comes again until the queue ends it (stacks/state.py, DELIVERIES).
 _CRASHES = 3
+_RECORDS_SECONDS = 1.0
 
 
 @cache
@@ -139,6 +142,25 @@ def ports() -> Ports:
     return replace(made, attempts=MeasuredAttempts(made.attempts), channels=channels())
 
 
+class Records:
+    """Whether a function may act by the records. Asked at most once in `_RECORDS_SECONDS`, while the answer is yes."""
+
+    def __init__(self) -> None:
+        self._whole_at = float("-inf")
+
+    def must_be_whole(self, ports: Ports) -> None:
+        """Raises NotAccepted where the table was restored, and nobody has set the records right."""
+        if monotonic() - self._whole_at >= _RECORDS_SECONDS:
+            refuse_if_gone_back(ports)
+            self._whole_at = monotonic()
+
+
+@cache
+def records() -> Records:
+    """Of this process."""
+    return Records()
+
+
 @cache
 def task_definitions(kind: SchedulerKind) -> TaskDefinitions:
     """The task definitions of a scheduler. Jobs may be given no other task roles than those of the settings."""
@@ -184,8 +206,10 @@ def is_ping(event: Event) -> bool:
     return True
 
 
-def queued(function: str, take: Callable[[str], None]) -> Callable[[Event, object], Event]:
+def queued(function: str, take: Callable[[str], None], *, acts: bool = True) -> Callable[[Event, object], Event]:
     """Return the handler of a function that SQS feeds in batches. `take` receives the body of one message.
+
+    A function that `acts` by the records leaves its messages in the queue while these have gone back.
 
     A message stays in its queue while a service does not answer, and fails alone. One on which our own code raises
     `_CRASHES` times goes to quarantine with its error.
@@ -193,6 +217,8 @@ def queued(function: str, take: Callable[[str], None]) -> Callable[[Event, objec
 
     def take_record(record: SQSRecord) -> None:
         try:
+            if acts:
+                records().must_be_whole(ports())
             take(record.body)
         except Exception as error:
             if is_temporary(error) or int(record.attributes.approximate_receive_count) < _CRASHES:
@@ -224,6 +250,7 @@ def step(
             return None
         request = parse.model_validate(event)
         logger().info("step asked", extra={"request": request.model_dump(mode="json", exclude={"task_token"})})
+        records().must_be_whole(ports())
         answer = serve(request)
         emit(lambda: measure(request, answer))
         if answer is None:

@@ -15,4 +15,4 @@ def _take(body: str) -> None:
     logger().info("notification sent" if is_sent else "notification folded", extra={"key": notification.key})
 
 
-handler = queued("notify", _take)
+handler = queued("notify", _take, acts=False)

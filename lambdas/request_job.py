@@ -5,9 +5,10 @@ A person calls it directly. The request is hostile until it is parsed.
 
 from pydantic import ValidationError
 
-from lambdas.composition import Event, explain, is_ping, logger, policy, ports, task_definitions
+from lambdas.composition import Event, explain, is_ping, logger, policy, ports, records, task_definitions
 from nodeheal.contract.job_acts import JobAct, JobAnswer, JobRefused, parse_job_act
 from nodeheal.contract.vocabulary import JobRefusal
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.services.jobs.request_job import request_job
 
 
@@ -30,4 +31,8 @@ def _answer(event: Event) -> JobAnswer:
         return JobRefused(code=JobRefusal.INVALID, text=explain(error))
     except ValueError as error:
         return JobRefused(code=JobRefusal.INVALID, text=str(error))
+    try:
+        records().must_be_whole(ports())
+    except NotAccepted as error:
+        return JobRefused(code=JobRefusal.NOT_NOW, text=str(error))
     return request_job(act, ports(), policy(), task_definitions)

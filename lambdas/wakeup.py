@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lambdas.composition import Event, explain, is_ping, logger, policy, quarantine
+from lambdas.composition import Event, explain, is_ping, logger, policy, ports, quarantine, records
 from lambdas.deciding import deciding_ports
 from lambdas.signatures import is_signed, proven, read_fact
 from nodeheal.adapters.aws.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
@@ -38,6 +38,7 @@ def handler(event: Event, context: object) -> None:
     except (ValidationError, Forged) as error:
         why = explain(error) if isinstance(error, ValidationError) else str(error)
         return quarantine("wakeup", json.dumps(event), f"{kind}: {why}")
+    records().must_be_whole(ports())
     act(deciding_ports())
 
 

@@ -23,6 +23,7 @@ from stacks.permission import (
     KEEP,
     LIST,
     LIST_TASKS,
+    MARK_RECORDS,
     PASS_EXECUTION_ROLE,
     QUARANTINE,
     READ_APPROVAL_KEY,
@@ -33,11 +34,13 @@ from stacks.permission import (
     RESUME,
     SEE_COMMAND,
     SEE_DEFINITION,
+    SEE_EXECUTIONS,
     SEE_HOLDER,
     SEE_INSTANCE_TAGS,
     SEE_MANAGED_NODES,
     SEE_NODE,
     SEE_NODE_TAGS,
+    SEE_RECORDS_MARK,
     SEE_TASKS,
     SIGN_UPLOADS,
     START_JOB,
@@ -73,7 +76,17 @@ class FunctionSpec:
     def every_permission(self) -> tuple[Permission, ...]:
         """Return its own permissions, and those of every function of its kind."""
         queued = (take_messages(self.queue), QUARANTINE) if self.queue else ()
-        return (own_log(self.log_group), *self.state, *queued, *self.permissions)
+        return (own_log(self.log_group), *self.state, *self._looks, *queued, *self.permissions)
+
+    @property
+    def acts_by_records(self) -> bool:
+        """Whether it looks first whether the records are whole (lambdas/composition.py)."""
+        return KEEP in self.state and self.stem != "notify"
+
+    @property
+    def _looks(self) -> tuple[Permission, ...]:
+        """Return what that needs, beside what the function has for its own work."""
+        return (SEE_RECORDS_MARK,) if self.acts_by_records and READ_KEYS not in self.permissions else ()
 
     @property
     def module(self) -> str:
@@ -165,7 +178,7 @@ FUNCTIONS = (
             LIST_TASKS,
             READ_HEARTBEATS,
             Permission(
-                "ask machines for the interval of the policy, in the items of their heartbeats",
+                "ask machines for the interval of the policy in their heartbeats, and renew the mark of the records",
                 ("dynamodb:UpdateItem",),
                 ("{heartbeats}",),
             ),
@@ -330,6 +343,29 @@ FUNCTIONS = (
         (REGISTER_DEFINITION, TAG_DEFINITION, PASS_EXECUTION_ROLE, SEE_DEFINITION, START_JOB, READ_POLICY, RESUME),
         state=(KEEP, LIST),
         memory_mb=1_024,  # a person waits for it, and its cold start is limited by the processor
+    ),
+    FunctionSpec(
+        "reconcile_records",
+        (
+            CHANGE,
+            FIND_NODE,
+            SEE_NODE,
+            SEE_HOLDER,
+            *UNDRAIN_NODE,
+            *ASK_CONTROLLER,
+            SEE_MANAGED_NODES,
+            *SEE_MACHINES,
+            LIST_TASKS,
+            SEE_TASKS,
+            STOP_TASK,
+            READ_HEARTBEATS,
+            MARK_RECORDS,
+            *SEE_EXECUTIONS,
+            READ_POLICY,
+            RESUME,
+        ),
+        timeout_seconds=55,  # a person waits for it; what is left, the next call goes on with
+        memory_mb=1_024,
     ),
     FunctionSpec("validate_policy", state=()),
     FunctionSpec(

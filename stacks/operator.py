@@ -35,7 +35,8 @@ POLICY_NAME = "nodeheal-operator-{region}"
 DOCTOR_POLICY_NAME = "nodeheal-doctor-{region}"
 JOBS_POLICY_NAME = "nodeheal-jobs-{region}"
 APPCONFIG = "arn:{partition}:appconfig:{region}:{account}"
-_APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}", f"{APPCONFIG}:application/{{policy_application}}/*")
+# Itself and all in it, in one pattern: a policy has 6,144 characters, and AppConfig's ids are all of one length.
+_APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}*",)
 _HYBRID = (f"{SSM}:managed-instance/*",)
 ONLY_OUR_TAGS: Conditions = {
     "ForAllValues:StringEquals": {"aws:TagKeys": (names.MANAGED_TAG, names.RACK_TAG)},
@@ -78,6 +79,11 @@ REQUEST_JOB = Permission(
     ("lambda:InvokeFunction",),
     ("arn:{partition}:lambda:{region}:{account}:function:" + names.JOB_FUNCTION,),
 )
+RECONCILE = Permission(
+    "have restored records set right by the one function that compares them with the scheduler and the executions",
+    ("lambda:InvokeFunction",),
+    ("arn:{partition}:lambda:{region}:{account}:function:" + names.RECONCILE_FUNCTION,),
+)
 COUNT_NODES = Permission(
     "count pools and their nodes; nothing else of the table",
     ("dynamodb:Query",),
@@ -113,8 +119,8 @@ SEE_MACHINES = Permission(
     "see whether EC2 knows a node; the call takes no resource", ("ec2:DescribeInstances",), ("*",)
 )
 SEE_MARKS = (
-    SEE_INSTANCES,
-    SEE_MACHINES,
+    SEE_MANAGED_NODES,
+    SEE_INSTANCE_TAGS,
     Permission("see whether a hybrid node is tagged as enrolled", ("ssm:ListTagsForResource",), _HYBRID),
 )
 CHANGE_MARKS = (
@@ -193,6 +199,7 @@ NODE_COMMANDS: Commands = {
     "nodes replace": (READ, ASK),
     "pools list": (READ,),
     "pools sweep": (READ, ASK),
+    "reconcile": (RECONCILE,),
     "status": (READ,),
     "owners subscribe": (SUBSCRIBE_OWNER,),
     "emails confirm": (CONFIRM_EMAIL,),

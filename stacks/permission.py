@@ -80,8 +80,22 @@ CHANGE = Permission("write an incident's next turn, or end it", ("dynamodb:Updat
 READ_HEARTBEATS = Permission(
     "read the heartbeats of all machines, which is all that their table holds", ("dynamodb:Scan",), ("{heartbeats}",)
 )
+SEE_RECORDS_MARK = Permission(
+    "see whether the records went back: the mark outside their table",
+    ("dynamodb:GetItem",),
+    ("{heartbeats}",),
+    only_keys(names.EPOCH_KEY),
+)
+MARK_RECORDS = Permission(
+    "renew the mark outside the table of records",
+    ("dynamodb:UpdateItem",),
+    ("{heartbeats}",),
+    only_keys(names.EPOCH_KEY),
+)
 READ_KEYS = Permission(
-    "read the public key with which a node signs what it reports", ("dynamodb:GetItem",), ("{heartbeats}",)
+    "read the public key with which a node signs what it reports, and the records' mark",
+    ("dynamodb:GetItem",),
+    ("{heartbeats}",),
 )
 SEE_INSTANCE_TAGS = Permission(
     "see whether an operator has tagged the instance of an unknown node as enrolled; the call takes no resource",
@@ -107,6 +121,18 @@ RESUME = Permission(
     "resume the workflow that waits; the task token is the capability, and the call takes no resource",
     ("states:SendTaskSuccess",),
     ("*",),
+)
+_EXECUTIONS = tuple(
+    "arn:{partition}:states:{region}:{account}:execution:" + workflow + ":*"
+    for workflow in (names.RECOVERY_WORKFLOW, names.JOB_WORKFLOW)
+)
+SEE_EXECUTIONS = (
+    Permission(
+        "see which recoveries and jobs were started", ("states:ListExecutions",), ("{recover_node}", "{run_job}")
+    ),
+    Permission(
+        "see what an execution was started for, and whether it runs", ("states:DescribeExecution",), _EXECUTIONS
+    ),
 )
 START_RECOVERY = Permission("start the recovery of a new incident", ("states:StartExecution",), ("{recover_node}",))
 START_JOB = Permission(

@@ -25,6 +25,7 @@ from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import decision_entry, event_entry, result_entry
 from nodeheal.domain.recovery.progress import read_progress
@@ -34,6 +35,7 @@ from nodeheal.services.intake.liveness import page_mass_silence
 from nodeheal.services.notify.compose import compose
 from nodeheal.services.notify.compose_digest import compose_digest
 from nodeheal.services.notify.compose_needed import Situation
+from nodeheal.services.notify.compose_records_back import compose_records_back
 from nodeheal.services.notify.compose_storm import compose_storm
 from nodeheal.services.notify.compose_unconfirmed import compose_unconfirmed
 from nodeheal.services.notify.compose_waiting import compose_question, compose_waiting
@@ -238,6 +240,8 @@ def _of_pools() -> Iterator[Kind]:
     silent = [NodeLiveness(name, NOW, NodeState.HEALTHY) for name in NODES]
     page_mass_silence("demo", silent, ports)
     yield Kind("Silent nodes", "Many nodes have fallen silent together.", ports.notifier.announced[-1][1])  # type: ignore[attr-defined]
+    restored = compose_records_back(Epoch(NOW - timedelta(hours=1), NOW), LINKS)
+    yield Kind("A restored table", "The table of records is an older copy of itself.", restored)
     yield Kind("Storm", "More than 30 emails were due in one minute.", compose_storm(NOW, 12))
     incidents = [it.ports.incidents.history(it.incident_id).incident]
     digest = compose_digest("email", NOW - timedelta(days=1), NOW + timedelta(hours=2), incidents)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nodeheal.adapters.slurm.controller import SlurmController
     from nodeheal.contract.health_event import HealthEvent
     from nodeheal.contract.job_acts import JobAct, JobRecorded
+    from nodeheal.contract.reconcile import ReconcileAnswer
     from nodeheal.contract.vocabulary import ChannelKind, SchedulerKind
     from nodeheal.domain.policy.policy import RecoveryPolicy
     from nodeheal.ports import Ports
@@ -117,6 +118,18 @@ def request_job(act: "JobAct") -> "JobRecorded":
     if isinstance(answer, JobRefused):
         raise ValueError(answer.text)
     return answer
+
+
+def reconcile_records(why: str, *, is_to_apply: bool) -> "ReconcileAnswer":
+    """Have the control plane say what restored records have wrong, or set it right. Raises ValueError where it broke.
+
+    Raises ValueError as well where the context in use is for another account.
+    """
+    from nodeheal.adapters.aws.reconciliation import ask_reconcile_records
+    from nodeheal.contract.reconcile import ReconcileRequest
+
+    _check_account()
+    return ask_reconcile_records(client_once("lambda"), ReconcileRequest(why=why, is_to_apply=is_to_apply))
 
 
 def _check_account() -> None:

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "pause": (ACT, "guardrails", "pause"),
     "unpause": (ACT, "guardrails", "unpause"),
     "breaker": (ACT, "guardrails", "breaker"),
+    "reconcile": (ACT, "reconcile", "reconcile"),
     "jobs": (JOBS, "jobs", "app"),
     "checkpoints": (JOBS, "checkpoints", "app"),
     "owners": (JOBS, "owners", "app"),

@@ -67,6 +67,8 @@ INSTALL_DOCUMENT = "nodeheal-install-agent"  # an administrator sends it; no fun
 RECOVERY_WORKFLOW = "nodeheal-recover-node"
 # The workflow of a training job; its executions are named after its submissions.
 JOB_WORKFLOW = "nodeheal-run-job"
+# The function that sets the records right after their table was restored.
+RECONCILE_FUNCTION = "nodeheal-reconcile-records"
 # The function that people who train call: it checks what they ask of a job, and writes it.
 JOB_FUNCTION = "nodeheal-request-job"
 
@@ -205,6 +207,7 @@ UNENROLLED_PK = "unenrolled"  # index partition of nodes that report and are not
 POOLS_PK = "pools"  # one item for each pool that has ever had a node
 SWEEP_PK = "sweep"
 SWEEP_SK = "place"  # where the next sweep continues
+EPOCH_SK = "epoch"  # until when the records are whole, as the sweep renews it
 POLICY_PK = "policy"
 POLICY_SK = "last_good"
 NODE_SK = "node"
@@ -228,6 +231,7 @@ CHECK_PREFIX = "check#"
 # The table of heartbeats, apart from the other: a node may write one item there. -------------------------------------
 HEARTBEATS_TABLE = "nodeheal-heartbeats"
 HEARTBEAT_KEY = "who"  # ${aws:userid} of the node: ROLE-ID:MACHINE-ID, which IAM enforces
+EPOCH_KEY = "records"  # the one item that is no node's: the mark outside the table of records
 HEARTBEAT_AT = "at"  # seconds since the epoch, as are all times here
 HEARTBEAT_EVERY = "every"  # seconds
 HEARTBEAT_BOOT = "boot"

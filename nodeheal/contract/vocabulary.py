@@ -325,6 +325,7 @@ class Escalation(_Word):
     # Messages before an end, or without an incident
     APPROVAL_WANTED = "APPROVAL_WANTED"
     BREAKER_OPEN = "BREAKER_OPEN"
+    RECORDS_RESTORED = "RECORDS_RESTORED"  # the table is an older copy of itself: nobody acts
     NODES_SILENT = "NODES_SILENT"  # so many simultaneous failures that none is acted on
     RECOVERY_BROKE = "RECOVERY_BROKE"  # the workflow itself failed
     JOB_BROKE = "JOB_BROKE"  # the workflow of a job failed

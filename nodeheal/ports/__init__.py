@@ -30,6 +30,7 @@ from nodeheal.ports.storage import (
     NodeStore,
     OperationStore,
     PoolStore,
+    RecordsEpoch,
 )
 
 
@@ -53,6 +54,7 @@ class Ports:
     notifier: Notifier
     fleet_index: FleetIndex
     heartbeats: Heartbeats
+    epoch: RecordsEpoch
     enrolment_tags: EnrolmentTags
     liveness_probes: LivenessProbes
     sign_upload: SignUpload

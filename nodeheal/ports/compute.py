@@ -1,6 +1,7 @@
 """Machines behind nodes, the workflows that run, and which machines are enrolled."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -36,6 +37,15 @@ class Machines(Protocol):
         """What the group has done since then to get machines, oldest first. Raises MachineRefused for no such group."""
 
 
+@dataclass(frozen=True)
+class Started:
+    """What an execution was started for: the recovery of a node, or one submission of a job."""
+
+    node_id: str = ""
+    job_id: str = ""
+    submission: int = 0
+
+
 class Workflows(Protocol):
     """Runs the workflows."""
 
@@ -47,6 +57,12 @@ class Workflows(Protocol):
 
     def resume(self, token: str, result: StepResult | JobResult) -> bool:
         """Hand a waiting task its result. False: nobody waits with this token any more."""
+
+    def started_since(self, since: datetime) -> Sequence[Started]:
+        """What executions were started for since then, the newest first."""
+
+    def runs_job(self, job_id: str, submission: int) -> bool:
+        """Whether run_job for this submission has begun, and has not ended."""
 
 
 class EnrolmentTags(Protocol):

@@ -132,6 +132,9 @@ class RankRunner(Protocol):
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
 
+    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
+        """Every rank of the cluster that nodeheal has started, whatever is on record, and that has not ended."""
+
     def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         """How these ranks of one cluster are, in few calls. A rank that it cannot report on is left out."""
 

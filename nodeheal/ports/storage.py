@@ -13,6 +13,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
 from nodeheal.domain.operation import Operation
+from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry
 from nodeheal.domain.recovery.timeline_fold import Fold
@@ -240,3 +241,13 @@ class FleetIndex(Protocol):
 
     def save_cursor(self, cursor: SweepCursor) -> None:
         """Remember where this look ended."""
+
+
+class RecordsEpoch(Protocol):
+    """Knows whether the table is an older copy of itself, by a mark in it and one outside it."""
+
+    def read(self) -> Epoch:
+        """Both marks (strongly consistent)."""
+
+    def renew(self, known: Epoch, at: datetime) -> bool:
+        """Set both marks, first that of the table. False: it is not the `known` one any more, and none was set."""

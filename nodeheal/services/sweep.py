@@ -16,6 +16,7 @@ from nodeheal.services.intake.new_nodes import diagnose_new_nodes
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.notify.deliver_notification import report_storm
+from nodeheal.services.records_epoch import page_gone_back
 from nodeheal.services.recovery.pool_size import count, note_size
 from nodeheal.services.recovery.queue import wake_after_reset, wake_for_free_slots
 from nodeheal.services.send_digests import announce_digests
@@ -41,6 +42,7 @@ UNTRUE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 class Swept:
     """What a run did, for the log."""
 
+    has_gone_back: bool = False  # the records: then it did nothing else
     nodes: int = 0
     silent: int = 0
     heard: list[LivenessResult] = field(default_factory=list)
@@ -61,8 +63,17 @@ class Swept:
 
 
 def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
-    """One run. Safe to repeat, and to break off anywhere: the next one finds what was left."""
-    done, pools, begun_at = Swept(), sorted({*ports.fleet_index.pools(), *policy.pools}), ports.clock()
+    """One run. Safe to repeat, and to break off anywhere: the next one finds what was left.
+
+    It does nothing but page while the records have gone back.
+    """
+    done, marks = Swept(), ports.epoch.read()
+    if marks.has_gone_back:
+        done.has_gone_back = True
+        page_gone_back(marks, ports)
+        return done
+    ports.epoch.renew(marks, ports.clock())
+    pools, begun_at = sorted({*ports.fleet_index.pools(), *policy.pools}), ports.clock()
     done.storms = report_storm(ports)
     _see_to_pools(pools, begun_at + timedelta(seconds=DUE_SECONDS), done, ports, policy)
     if policy.silence.enabled:

@@ -12,6 +12,7 @@ from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import job_execution
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
+from nodeheal.contract.type_adapters import adapter_of
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import ProbeAnswer
@@ -19,9 +20,10 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.commands import Command, CommandStatus
+from nodeheal.ports.compute import Started
 from nodeheal.ports.messaging import Delivery, Message
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
-from nodeheal.simulation.agenda import Agenda
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
+from nodeheal.simulation.agenda import Agenda, seconds_of
 from nodeheal.simulation.chance import Bucket
 from nodeheal.simulation.executions import Executions
 from nodeheal.simulation.fleet import Fleet
@@ -91,6 +93,7 @@ class SimScheduler(MemoryScheduler):
         self.on_see: Callable[[GangTask], RankStatus] = lambda task: RankStatus(
             task.task_id, "MISSING", is_connected=False
         )
+        self.on_live: Callable[[], Sequence[TaskChange]] = list
         self.on_stop_unmanaged: Callable[[Node, UnmanagedTask], None] = lambda node, task: None
 
     def placement_of(self, node: Node) -> NodePlacement:
@@ -130,7 +133,7 @@ class SimScheduler(MemoryScheduler):
 
     def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         self._throttles.take("ecs_writes", "StartTask")
-        is_new = f"task-{job.job_id}-{run.number}-{task.rank}" not in self.tasks
+        is_new = f"task-{job.job_id}-{run.number}-{task.rank}{self.series}" not in self.tasks
         task_id = super().start_rank(job, run, task, {})
         if is_new:
             self.on_launch(run)
@@ -149,6 +152,10 @@ class SimScheduler(MemoryScheduler):
         self._throttles.take("ecs_writes", "StopTask")
         super().stop_rank(cluster, task_id, reason)
         self.on_stop(task_id, reason)
+
+    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
+        self._throttles.take("ecs_reads", "ListTasks")
+        return self.on_live()
 
     def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         self._throttles.take("ecs_reads", "DescribeTasks")
@@ -270,6 +277,13 @@ class SimWorkflows(MemoryWorkflows):
 
     def resume(self, token: str, result: StepResult | JobResult) -> bool:
         return self._executions.resume(token, result.model_dump(mode="json"))
+
+    def started_since(self, since: datetime) -> Sequence[Started]:
+        given = [given for at, given in self._executions.begun.values() if at >= seconds_of(since)]
+        return [adapter_of(Started).validate_python(one) for one in reversed(given)]
+
+    def runs_job(self, job_id: str, submission: int) -> bool:
+        return job_execution(job_id, submission) in self._executions.live
 
 
 class SimNotifier(MemoryNotifier):

@@ -6,6 +6,7 @@ from nodeheal.domain.jobs.job import GangTask
 from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services.jobs.ask_after_ranks import KEPT
 from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.ground_truth import GroundTruth
 
 
@@ -18,8 +19,8 @@ class _Known:
 class Described:
     """Receives every change at once, independently of the bus."""
 
-    def __init__(self, agenda: Agenda) -> None:
-        self._agenda = agenda
+    def __init__(self, agenda: Agenda, fleet: Fleet) -> None:
+        self._agenda, self._fleet = agenda, fleet
         self._known: dict[str, _Known] = {}
 
     def note(self, change: TaskChange, node: GroundTruth) -> None:
@@ -35,7 +36,8 @@ class Described:
         """Return the task as the scheduler would describe it."""
         known = self._known.get(task.task_id)
         if known is None:
-            return RankStatus(task.task_id, "MISSING", is_connected=False)
+            machine = self._fleet.nodes.get(task.node_id)
+            return RankStatus(task.task_id, "MISSING", is_connected=machine is not None and machine.is_up)
         told = known.change
         is_connected = known.node.is_up and not known.node.is_gone
         return RankStatus(

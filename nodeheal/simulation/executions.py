@@ -56,6 +56,7 @@ class Executions:
         self._waiting: dict[str, tuple[Running, Ask]] = {}
         self._tokens = 0
         self.names: set[str] = set()
+        self.begun: dict[str, tuple[float, Json]] = {}  # by name: when, and its input
         self.live: dict[str, Running] = {}
         self.transitions = 0
         self.carry_out: CarryOut = lambda running, ask: None
@@ -65,6 +66,7 @@ class Executions:
         if name in self.names:
             return None
         self.names.add(name)
+        self.begun[name] = (self._agenda.now, given)
         arn = _ARN.format(stem=stem, name=name)
         started_at = self._agenda.clock().strftime("%Y-%m-%dT%H:%M:%S.000Z")
         watcher, machine = Watcher(entered=lambda _: self._count()), self._machines[stem]

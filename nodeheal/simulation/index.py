@@ -47,6 +47,10 @@ class Index:
             return now
         return known[1]  # type: ignore[return-value]
 
+    def forget(self) -> None:
+        """Show everything as it is, as the index of a restored table does."""
+        self._hidden.clear()
+
     def behind(self, kind: str) -> Collection[Key]:
         """Return the items of this kind that it may show outdated. The others are forgotten: a year has millions."""
         now = self._agenda.now

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.vocabulary import IncidentState, NodeState, Phase, Provider
+from nodeheal.contract.vocabulary import Escalation, IncidentState, NodeState, Phase, Provider
 from nodeheal.domain.errors import NodehealError, NotAccepted
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.recovery.approval_links import Answer
@@ -25,6 +25,7 @@ SAYS_YES, SAYS_NO = 0.85, 0.1  # the others give no answer
 PAUSES_A_DAY = 0.05
 PAUSE_SECONDS = 3_600
 AGAIN_SECONDS = 3_600.0
+RECONCILED_AGAIN_SECONDS = 300.0
 
 
 class Operators:
@@ -48,9 +49,10 @@ class Operators:
         self.out_of_service: Callable[[], list[str]] = list
         self.jobs_down: Callable[[], Iterator[str]] = lambda: iter(())
         self.restart_job: Callable[[str], None] = lambda job_id: None
+        self.reconcile: Callable[[], bool] = lambda: True  # whether the records are whole again
         self.pages = 0
         self.emails = 0
-        agenda.after(operators.round_seconds, self._round)
+        agenda.after(operators.round_seconds, lambda: self._when_whole(self._round))
 
     def read(self, notification: Notification) -> None:
         """Receive an email."""
@@ -58,7 +60,11 @@ class Operators:
         if notification.phase is Phase.ASKS and notification.node_id is not None:
             name = notification.node_id
             self._later(self._people.answer_seconds, lambda: self._answer(name))
-        if notification.severity == "PAGE":
+        if notification.escalation is Escalation.RECORDS_RESTORED:
+            self.pages += 1
+            self._trace.tell("page", notification.pool, notification.subject)
+            self._agenda.after(self._people.page_seconds, self._reconcile)
+        elif notification.severity == "PAGE":
             self.pages += 1
             self._trace.tell("page", notification.node_id or notification.pool, notification.subject)
             self._later(self._people.page_seconds, lambda: self._attend(notification.node_id, notification.job_id))
@@ -70,7 +76,21 @@ class Operators:
         self._later(self._people.page_seconds, lambda: self._attend(node_id, job_id))
 
     def _later(self, median: float, act: Callable[[], None]) -> None:
-        self._agenda.after(lognormal(self._stream, median, self._people.spread), act)
+        self._agenda.after(lognormal(self._stream, median, self._people.spread), lambda: self._when_whole(act))
+
+    def _when_whole(self, act: Callable[[], None]) -> None:
+        """Act once the records are whole: before that, commands say so and do nothing."""
+        if self._ports.epoch.read().has_gone_back:
+            self._agenda.after(AGAIN_SECONDS, lambda: self._when_whole(act))
+            return
+        act()
+
+    def _reconcile(self) -> None:
+        """Set restored records right, as often as the command says that something is left."""
+        is_over = self.reconcile()
+        self._trace.tell("reconciles", self._pool, "whole" if is_over else "not yet")
+        if not is_over:
+            self._agenda.after(RECONCILED_AGAIN_SECONDS, self._reconcile)
 
     def _answer(self, node_id: str) -> None:
         node, drawn = self._ports.nodes.get(node_id), self._stream.random()
@@ -179,7 +199,7 @@ class Operators:
             self._attend(None, None)
         if self._stream.random() < PAUSES_A_DAY * self._people.round_seconds / DAY:
             self.pause(self._stream)
-        self._agenda.after(self._people.round_seconds, self._round)
+        self._agenda.after(self._people.round_seconds, lambda: self._when_whole(self._round))
 
     def pause(self, stream: Random) -> None:
         """Pause the pool or a node for a while."""

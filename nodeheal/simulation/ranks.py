@@ -37,7 +37,7 @@ class Ranks:
         self._gangs: dict[str, Gang] = {}
         self._on_node: dict[str, list[Rank]] = {}
         self.seconds: dict[str, float] = dict.fromkeys(CAUSES, 0.0)
-        self.described = Described(agenda)
+        self.described = Described(agenda, fleet)
         self.on_task: Callable[[TaskChange], None] = lambda change: None
         self.on_doubled: Callable[[str, str], None] = lambda job_id, text: None
         self.on_shared: Callable[[str, str], None] = lambda node_id, text: None
@@ -50,6 +50,15 @@ class Ranks:
     def ranks_left(self) -> set[str]:
         """Return the jobs with a rank anywhere, including dark nodes."""
         return {rank.job_id for ranks in self._on_node.values() for rank in ranks}
+
+    def alive(self) -> list[TaskChange]:
+        """Return every rank as the scheduler lists it. Not one that was to end on a machine that is down since."""
+        there = [rank for ranks in self._on_node.values() for rank in ranks]
+        return [
+            TaskChange(one.job_id, one.run, one.task_id, f"placement-of-{one.node.node_id}", "RUNNING", None, "")
+            for one in there
+            if one.node.is_up or not one.is_unwanted
+        ]
 
     def finish(self) -> None:
         """End the simulation: account the time of the running jobs."""

@@ -9,6 +9,7 @@ from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.simulation.injected_failures import InjectedFailure
 from nodeheal.simulation.latency import NONE, Latency
 from nodeheal.simulation.outages import Outage
+from nodeheal.simulation.restores import Restore
 
 DAY = 86_400.0
 # Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters" (arXiv 2410.21680): 6.50
@@ -149,6 +150,7 @@ class Setting:
     panics: float = 0.0  # share of reported faults after which the node soon reboots by itself
     switches_fail_a_day: float = 0.0  # switches above the racks, in the whole pool (switches.py)
     outages: tuple[Outage, ...] = ()  # of whole services (outages.py)
+    restores: tuple[Restore, ...] = ()  # of the table, to what it was before (restores.py)
     # After the last fault: until running work has ended. Only waits for a job's end or a human take longer.
     cool_down_days: float = 2.0
     injected_failures: tuple[

@@ -19,7 +19,7 @@ from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
 from nodeheal.simulation.agenda import Agenda, Due
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.cloud import SimScheduler, Throttles
@@ -308,6 +308,9 @@ class SimSlurm(SimScheduler):
 
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         self.on_foreign("stop_rank", task_id)
+
+    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
+        return []
 
     def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         return []

@@ -57,6 +57,11 @@ class Sweeper:
         except (Exception, Died):
             self.want()
 
+    def run_every_minute(self) -> None:
+        """Run the sweep every minute: a restored table is noticed by nothing else."""
+        self.run()
+        self._agenda.after(SWEEP_SECONDS, self.run_every_minute)
+
     def fell_silent(self, node: GroundTruth, looks: int = 0) -> None:
         """Schedule the sweep for when a node's silence is detected, and again while it lasts."""
 

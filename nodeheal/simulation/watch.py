@@ -71,6 +71,7 @@ class Watch:
         self._left_at: dict[str, float] = {}
         self._lost_seconds = 0.0
         self._accounted_for: set[str] = set()
+        self._restores = 0
         seen.nodes.on_save = self.node_saved
         seen.incidents.on_change = self.incident_changed
 
@@ -184,13 +185,26 @@ class Watch:
         """Check diagnostics that are sent to a node."""
         self._hold(no_diagnosis_beside_a_job(self.seen, self.seen.nodes.nodes[node.node_id]))
 
+    def restored(self) -> None:
+        """Go on with the records of a restored table: what was to be checked of the others is checked no more."""
+        self._restores += 1
+        nodes, incidents = self.seen.nodes.nodes, self.seen.incidents.incidents
+        self.live_of.clear()
+        out = [node_id for node_id, node in nodes.items() if node.state in OUT_OF_SERVICE]
+        self.out_of_service = dict.fromkeys(out)
+        self._left_at = {node_id: self._left_at.get(node_id, self.seen.agenda.now) for node_id in out}
+        for incident in [one for one in incidents.values() if one.state in LIVE]:
+            self.live_of[incident.node_id][incident.incident_id] = None
+            self._watch_turn(incident)
+
     def out_of_service_seconds(self) -> float:
         """Return the time out of service of all nodes together, by nodeheal or a human, until now."""
         return self._lost_seconds + sum(self.seen.agenda.now - at for at in self._left_at.values())
 
     def look_later(self, seconds: float, check: Callable[[], Iterator[Violation]]) -> None:
         """Schedule a check of what must be true by then."""
-        self.seen.agenda.after(seconds, lambda: self._hold(check()))
+        restores = self._restores
+        self.seen.agenda.after(seconds, lambda: self._hold(check() if restores == self._restores else iter(())))
 
     def ingested(self, event: HealthEvent) -> None:
         """Check an event that was processed. A repeated one may find its incident closed."""

@@ -18,7 +18,7 @@ from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.gang import Gang
 from nodeheal.simulation.ground_truth import GroundTruth
-from nodeheal.simulation.ranks import Ranks
+from nodeheal.simulation.ranks import DONE_SECONDS, Ranks
 from nodeheal.simulation.setting import DAY, Work
 from nodeheal.simulation.trace import Trace
 
@@ -47,6 +47,9 @@ class Training(Ranks):
 
     def _submit(self) -> None:
         if self._fleet.is_over:
+            return
+        if self._ports.epoch.read().has_gone_back:  # it is refused
+            self._agenda.after(NEXT_JOB_SECONDS, self._submit)
             return
         self._submitted += 1
         name = f"job-{self._submitted:05d}"
@@ -94,6 +97,12 @@ class Training(Ranks):
             self._trace.tell("restarts", job_id)
         except (Conflict, NotAccepted):
             return
+
+    def doubt(self, job_id: str) -> None:
+        """Take a job for unfinished whose record says no more that it is done: submitted again, it ends soon."""
+        job = self._ports.jobs.get(job_id)
+        if job is not None and job.waits_for_a_human:
+            self._gangs.setdefault(job_id, Gang(job_id, DONE_SECONDS, self._agenda.now))
 
     def down_for_good(self) -> Iterator[str]:
         """Return the jobs that only a human can bring back."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
+from nodeheal.contract.reconcile import ReconcileRequest
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, Superseded
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -16,6 +17,8 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.deliver_notification import notify
+from nodeheal.services.operators.reconcile_records import reconcile_records
+from nodeheal.services.records_epoch import refuse_if_gone_back
 from nodeheal.services.sweep import sweep
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.bus import QUEUE, Bus, FunctionThrottled
@@ -29,6 +32,7 @@ from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.hazards import Died, Hazards
 from nodeheal.simulation.operators import Operators
 from nodeheal.simulation.outages import Outages, Service
+from nodeheal.simulation.restores import Copy
 from nodeheal.simulation.seen import Seen
 from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.slurm import SimSlurm
@@ -42,6 +46,8 @@ from nodeheal.simulation.world_ports import with_fault_injection, world_ports
 
 Json = Any
 MASS_FAILURE_AT = 3_600.0
+# They act on no record: the sweep finds that records went back, and notify pages.
+_ACT_IN_ANY_CASE = ("sweep", "notify")
 LAST_SECONDS = 1_800.0
 
 
@@ -79,6 +85,7 @@ class World:
         links = Links("https://approve.example/approval", b"simulated")
         self.hands = ServiceContext(self.ports, self.policy, links)
         down = sum(outage.seconds for outage in setting.outages)
+        down += sum(restore.at - restore.back_to for restore in setting.restores)
         self.watch = Watch(
             Seen(self.agenda, self.raw, self.nodes, self.incidents, self.parts.operations, self.policy, down),
             self.trace,
@@ -162,11 +169,13 @@ class World:
         self.scheduler.on_start, self.scheduler.on_stop = work.started, self._asked_to_stop
         self.commands.on_search, self.commands.on_look = work.look, work.see
         self.scheduler.on_see = work.described.see
+        self.scheduler.on_live = work.alive
         work.on_task = self._task_changes
         work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.hands.deciding))
         work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)
         work.on_shared = lambda node, told: self.watch.break_promise("one_rank_a_node", node, told)
         self.operators.restart_job, self.operators.jobs_down = work.restart, work.down_for_good
+        self.operators.reconcile = self._reconcile
 
     def _asked_to_stop(self, task_id: str, reason: str) -> None:
         self.watch.rank_asked_to_stop(reason)
@@ -196,8 +205,31 @@ class World:
         if self.parts.slurm is not None:
             self.parts.slurm.begin()
         self.work.begin(self.setting.nodes)
+        for restore in self.setting.restores:
+            copy = Copy()
+            self.agenda.at(restore.back_to, lambda copy=copy: copy.take(self.raw))  # type: ignore[misc]
+            self.agenda.at(restore.at, lambda copy=copy: self._restore(copy))  # type: ignore[misc]
+        if self.setting.restores:
+            self.sweeper.run_every_minute()
         if self.setting.mass_failure:
             self.agenda.at(MASS_FAILURE_AT, lambda: self.fleet.fail_together(self.setting.mass_failure))
+
+    def _restore(self, copy: Copy) -> None:
+        self.trace.tell("restores", self.setting.pool)
+        copy.put_back(self.raw)
+        self.parts.index.forget()
+        self.scheduler.series = f"-after-{self.agenda.now:.0f}"
+        self.watch.restored()
+
+    def _reconcile(self) -> bool:
+        request = ReconcileRequest(why="ada: the table was restored", is_to_apply=True)
+        answer = reconcile_records(request, self.raw, self.policy)
+        for one in answer.corrections:
+            self.trace.tell("corrects", one.about, one.text)
+            self.work.doubt(one.about)
+        for node_id in self.fleet.nodes.keys() - self.nodes.nodes.keys():
+            self.scheduler.draining.discard(node_id)  # as the command tells people to: the node is new since then
+        return answer.is_over
 
     # Functions
 
@@ -216,6 +248,8 @@ class World:
             self.throttles.function_runs(True)
         self.hazards.depth += 1
         try:
+            if function not in _ACT_IN_ANY_CASE:
+                refuse_if_gone_back(self.raw)
             return act()
         except Superseded:  # it ends the workflow of an older submission, as intended
             raise

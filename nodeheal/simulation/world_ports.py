@@ -6,7 +6,7 @@ from typing import Any
 from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.owners import MemoryConfirmations
-from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryHardwareStore
+from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryHardwareStore, MemoryRecordsEpoch
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance
@@ -23,7 +23,8 @@ from nodeheal.simulation.stores import SimFleetIndex, SimHeartbeats, SimIncident
 from nodeheal.simulation.trace import Trace
 
 # Ports that are read-only functions, or values: no failure is injected.
-_PLAIN = ("channels", "clock", "console_links", "decide", "sign_upload", "has_confirmed")
+# The mark of the records is no record: one that is not renewed is renewed a minute later.
+_PLAIN = ("channels", "clock", "console_links", "decide", "epoch", "sign_upload", "has_confirmed")
 _PLAIN_OF_SCHEDULER = ("placements_of", "rank_statuses")  # they only read, however many nodes they are asked about
 
 
@@ -41,6 +42,7 @@ class WorldPorts:
     notifier: SimNotifier
     machines: SimMachines
     raw: Ports
+    index: Index
     slurm: SlurmCluster | None = None  # the scheduler's, where that is Slurm
 
 
@@ -79,13 +81,16 @@ def world_ports(
         notifier=notifier,
         fleet_index=SimFleetIndex(nodes, incidents, index),
         heartbeats=SimHeartbeats(fleet),
+        epoch=MemoryRecordsEpoch(),
         enrolment_tags=MemoryEnrolmentTags(),
         liveness_probes=SimLivenessProbes(fleet, throttles),
         sign_upload=sign_upload,
         has_confirmed=MemoryConfirmations(),
         clock=agenda.clock,
     )
-    return WorldPorts(nodes, incidents, operations, jobs, pools, scheduler, commands, notifier, machines, raw, slurm)
+    return WorldPorts(
+        nodes, incidents, operations, jobs, pools, scheduler, commands, notifier, machines, raw, index, slurm
+    )
 
 
 def with_fault_injection(raw: Ports, injector: Injector) -> Ports:

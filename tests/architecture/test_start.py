@@ -47,17 +47,17 @@ HEAVY = {"boto3", "botocore", "pydantic", "rich", "yaml"}
 # How many modules of nodeheal a command may import. A change that needs more says why.
 AT_MOST = {
     "--version": 8,
-    "-h": 46,
+    "-h": 47,
     "nodes list -h": 21,
     "explain xid 79": 57,
-    "status": 129,
-    "nodes list": 115,
-    "incidents list": 116,
-    "incidents show inc-1234": 118,
-    "jobs list": 138,
-    "jobs show llama": 142,
-    "approve inc-1234 --why because": 131,
-    "pools list": 130,
+    "status": 131,
+    "nodes list": 117,
+    "incidents list": 118,
+    "incidents show inc-1234": 120,
+    "jobs list": 140,
+    "jobs show llama": 144,
+    "approve inc-1234 --why because": 133,
+    "pools list": 132,
 }
 
 

@@ -19,6 +19,7 @@ _CLASSES = {
     "attempts": ("limits", "DynamoAttemptLedger"),
     "commands": ("ssm", "SsmNodeCommands"),
     "enrolment_tags": ("enrolment_tags", "AwsEnrolmentTags"),
+    "epoch": ("records_epoch", "DynamoRecordsEpoch"),
     "has_confirmed": ("owners", "SnsConfirmations"),
     "heartbeats": ("heartbeats", "DynamoHeartbeats"),
     "incidents": ("stores", "DynamoIncidentStore"),
@@ -58,13 +59,19 @@ _SERVICES = {
     "notifier": ("events", "sns", "sqs"),
     "node_keys": ("dynamodb",),
     "owners": ("sns",),
+    "records_epoch": ("dynamodb",),
     "ssm": ("ssm",),
     "stores": ("dynamodb",),
     "liveness_probes": ("ssm", "ec2"),
     "workflows": ("stepfunctions",),
 }
 # The parts of ours to which an adapter hands a call on, by how it names them.
-_HELPERS = {"_table": ("items", "Table"), "table": ("items", "Table"), "_owners": ("ec2_remediators", "Remediators")}
+_HELPERS = {
+    "_table": ("items", "Table"),
+    "_rows": ("items", "Table"),
+    "table": ("items", "Table"),
+    "_owners": ("ec2_remediators", "Remediators"),
+}
 _HELPERS |= {
     "scheduler": ("ecs.scheduler", "EcsScheduler"),
     "_controller": ("slurm.controller", "SlurmController"),
@@ -113,6 +120,7 @@ _ON = {
     "notifier.quarantine": "{quarantine}",
     "workflows.start": "{recover_node}",
     "workflows.run_job": "{run_job}",
+    "workflows.runs_job": ":execution:",
 }
 
 
@@ -249,7 +257,11 @@ def _words(function: ast.FunctionDef) -> Iterator[str]:
 def _targets(call: str, action: str, module: str, of: str, name: str) -> Iterator[str]:
     if action == "ssm:SendCommand":
         return  # to which document says the command
-    if action.startswith("dynamodb:"):
+    if module == "records_epoch":
+        yield from {"PutItem": ["{table}"], "UpdateItem": ["{heartbeats}"]}.get(
+            action.partition(":")[2], ["{table}", "{heartbeats}"]
+        )
+    elif action.startswith("dynamodb:"):
         yield "{heartbeats}" if module in ("heartbeats", "node_keys") else "{table}"
     elif action == "ssm:ListTagsForResource":
         yield ":managed-instance/"

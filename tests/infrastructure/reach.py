@@ -58,6 +58,7 @@ _ENDS: dict[str, dict[str, tuple[str, ...]]] = {
     "choose_nodes": {"await_nodes": _FOLLOWED_PARTS},
     "end_incident": _OF_A_JOB,
     "request_job": _OF_A_JOB,
+    "reconcile_records": dict.fromkeys(("approve", "wait"), _FOLLOWED_PARTS) | _OF_A_JOB,
     "end_job": {"await_nodes": _FOLLOWED_PARTS},
     "sweep": dict.fromkeys(("reset_gpu", "reboot", "replace", "stop_start"), _FOLLOWED_PARTS) | _OF_A_JOB,
     "take_signal": dict.fromkeys(("reset_gpu", "reboot", "replace", "stop_start"), _FOLLOWED_PARTS),
@@ -80,6 +81,7 @@ def calls_of(stem: str) -> frozenset[str]:
     An order to a machine is there with which one it is.
 
     What a handler takes from lambdas/composition.py beside ports is there by its name: `policy_reader`, `get_secret`.
+    Its wrappers look first whether the records are whole.
     """
     entry = f"lambdas.{stem}"
     seen: set[str] = set()
@@ -101,7 +103,8 @@ def calls_of(stem: str) -> frozenset[str]:
                 waiting += [f"{verb}{part}" for part in parts]
                 if verb.removeprefix(f"{_VERBS_PACKAGE}.").removesuffix(".") in _ASKS_WHOSE:
                     waiting.append("nodeheal.services.recovery.taken_over.why_taken_over")
-    return frozenset(call for name in seen for call in _calls(name))
+    looks = {"epoch.read"} if any(spec.stem == stem and spec.acts_by_records for spec in FUNCTIONS) else set()
+    return frozenset({call for name in seen for call in _calls(name)} | looks)
 
 
 @cache

@@ -58,6 +58,8 @@ ARGUMENT_IS_GIVEN = {
     "ecs:ListAttributes": "every call names the cluster",
     "ecs:ListContainerInstances": "every call names the cluster",
     "eks:DescribeNodegroup": "cluster and node group stand in the path",
+    "states:DescribeExecution": "takes an execution, and cannot be called without",
+    "states:ListExecutions": "adapters/aws/workflows.py names the workflow",
     "sagemaker:DescribeCluster": "takes a cluster, and cannot be called without",
     "sagemaker:DescribeClusterNode": "takes a cluster, and cannot be called without",
     "sagemaker:ListClusterNodes": "takes a cluster, and cannot be called without",

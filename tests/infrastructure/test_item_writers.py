@@ -63,7 +63,9 @@ KINDS: Mapping[str, Kind] = {
     "answer to a check": kind("job#llama", "CHECK_PREFIX"),
     "hang": kind("hang#llama/1", "HANG_SK", "hang_pk"),
     "lease": kind("lease#/fsx", "LEASE_SK", "lease_pk"),
-    "place of the sweep": kind(names.SWEEP_PK, "SWEEP_PK", "SWEEP_SK"),
+    "place of the sweep": kind(names.SWEEP_PK, "SWEEP_SK"),
+    "mark of the records": kind(names.SWEEP_PK, "EPOCH_SK"),
+    "mark outside the table": kind(names.EPOCH_KEY, "EPOCH_KEY", table=BEATS),
     "policy": kind(names.POLICY_PK, "POLICY_PK", "POLICY_SK"),
     "sent message": kind("notification#1"),
     "heartbeat": kind(ME, "HEARTBEAT_AT", "HEARTBEAT_WANTED", table=BEATS),
@@ -72,7 +74,7 @@ KINDS: Mapping[str, Kind] = {
     "anything else": kind("made-up#1"),
 }
 # Partitions of several kinds: who mentions only these has said nothing of the kind.
-_SHARED = {"node_pk", "incident_pk", "pool_pk", "job_pk"}
+_SHARED = {"node_pk", "incident_pk", "pool_pk", "job_pk", "SWEEP_PK"}
 _OPERATORS = "operators write by themselves until their acts run in the control plane as those of jobs do"
 # What a person may write although functions act by it, and why.
 TRUSTED_OF_PERSONS: Mapping[tuple[str, str], str] = {

@@ -113,13 +113,11 @@ def test_each_fits_into_one_policy_with_the_longest_names_in_place(real: Templat
     assert len(joined) < MANAGED_POLICY_CHARACTERS
 
 
-def test_of_functions_they_call_the_one_that_checks_what_is_asked_of_a_job() -> None:
-    calling = [one for one in every_permission() if "lambda:InvokeFunction" in one.actions]
+def test_of_functions_they_call_those_that_check_what_is_asked() -> None:
+    calling = {r for one in every_permission() if "lambda:InvokeFunction" in one.actions for r in one.resources}
 
-    [deployed_name] = [spec.deployed_name for spec in FUNCTIONS if spec.stem == "request_job"]
-    assert [one.resources for one in calling] == [
-        (f"arn:{{partition}}:lambda:{{region}}:{{account}}:function:{deployed_name}",)
-    ]
+    names_of = {spec.deployed_name for spec in FUNCTIONS if spec.stem in ("request_job", "reconcile_records")}
+    assert calling == {f"arn:{{partition}}:lambda:{{region}}:{{account}}:function:{name}" for name in names_of}
 
 
 def test_who_trains_changes_nothing_but_by_that_function() -> None:

@@ -51,9 +51,9 @@ MAY = {
     "ec2:TerminateInstances": {"replace_node", "return_to_service"},
     "ecs:RegisterTaskDefinition": {"request_job"},
     "ecs:StartTask": {"end_incident", "launch_gang", "launch_job"},
-    "ecs:StopTask": {"isolate_node", "launch_gang", "launch_job", "stop_gang", "stop_job"},
-    "ecs:UpdateContainerInstancesState": {"isolate_node", "return_to_service"},
-    "dynamodb:Scan": {"sweep"},
+    "ecs:StopTask": {"isolate_node", "launch_gang", "launch_job", "reconcile_records", "stop_gang", "stop_job"},
+    "ecs:UpdateContainerInstancesState": {"isolate_node", "reconcile_records", "return_to_service"},
+    "dynamodb:Scan": {"reconcile_records", "sweep"},
     "sns:Publish": {"notify"},
     "s3:PutObject": {"freeze_evidence", "isolate_node"},
     "ssm:SendCommand": {
@@ -63,6 +63,7 @@ MAY = {
         "freeze_evidence",
         "isolate_node",
         "reboot_node",
+        "reconcile_records",
         "replace_node",
         "run_diagnostics",
         "stop_gang",
@@ -79,7 +80,7 @@ MAY = {
         "wakeup",
     },
 }
-ON_SLURM = ("isolate_node", "reboot_node", "replace_node", "return_to_service")
+ON_SLURM = ("isolate_node", "reboot_node", "replace_node", "return_to_service", "reconcile_records")
 CONTROLLERS = {"StringLike": {f"ssm:resourceTag/{names.SLURM_CONTROLLER_TAG}": "*"}}
 TAG_KEYS = {f"{key}/{names.MANAGED_TAG}" for key in ("aws:ResourceTag", "aws:RequestTag", "ssm:resourceTag")}
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]

@@ -70,6 +70,7 @@ SUBSCRIBERS = Request("sns:ListSubscriptionsByTopic", ARN.format("sns") + names.
 LOG = Request("logs:GetLogEvents", f"{ARN.format('logs')}log-group:{names.JOB_LOG_GROUP}:log-stream:llama/main/1")
 FAMILIES = f"{ARN.format('ecs')}task-definition"
 REGISTER = Request("ecs:RegisterTaskDefinition", f"{FAMILIES}/nodeheal-llama:1")
+RECONCILE = Request("lambda:InvokeFunction", f"{ARN.format('lambda')}function:{names.RECONCILE_FUNCTION}")
 REQUEST_JOB = Request("lambda:InvokeFunction", f"{ARN.format('lambda')}function:{names.JOB_FUNCTION}")
 CHECKED = Request("cloudwatch:DescribeAlarms", "*")
 
@@ -104,6 +105,7 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
         item("GetItem", names.POLICY_PK),
         item("Query", "line#BUDGET/train", on=INDEX),
     ),
+    "reconcile": (RECONCILE,),
     "pools sweep": (LIST_POOL, REQUEST_ACTION, READ_INCIDENT),
     "status": (READ_POOLS, LIST_POOL, item("GetItem", names.POLICY_PK), READ_QUESTION),
     "owners subscribe": (SUBSCRIBE,),

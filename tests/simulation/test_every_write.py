@@ -25,6 +25,14 @@ OF_CHANNELS = {
     ("services/notify/deliver_notification.py", "notifier.mark_sent"),
 }
 
+# No schedule restores a table: tests/unit/test_reconcile_records.py breaks the command at each of its writes, and
+# tests/twins/test_records_epoch.py is about the marks.
+OF_RESTORES = {
+    ("services/sweep.py", "epoch.renew"),
+    ("services/records_epoch.py", "notifier.announce"),
+}
+RECONCILE = "services/operators/reconcile_records.py"
+
 # It is one computation of minutes, and of more where the machine does other work as well.
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -41,4 +49,6 @@ def test_wherever_a_function_breaks_no_invariant_does(broken: Broken) -> None:
 def test_every_place_that_is_written_to_is_broken(broken: Broken) -> None:
     missed = set(places()) - set(broken.ways) - places_of_stories()
 
-    assert sorted(str(place) for place in missed if (place.module, place.call) not in OF_CHANNELS) == []
+    elsewhere = OF_CHANNELS | OF_RESTORES
+    missed = {place for place in missed if place.module != RECONCILE and (place.module, place.call) not in elsewhere}
+    assert sorted(map(str, missed)) == []

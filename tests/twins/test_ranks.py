@@ -7,6 +7,7 @@ import pytest
 
 from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.world import MemoryScheduler
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import EndCause
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import GangTask
@@ -101,3 +102,39 @@ def test_a_cluster_that_is_gone_says_nothing_and_a_throttle_is_named(aws: Aws) -
     assert list(scheduler.rank_statuses("training", RANKS)) == []
     with pytest.raises(NotAccepted, match="DescribeTasks: ThrottlingException"):
         scheduler.rank_statuses("training", RANKS)
+
+
+def described_rank(number: int, status: str, **more: str) -> dict[str, Any]:
+    """As DescribeTasks has a rank of run 2 of llama."""
+    variables = [{"name": names.JOB_VARIABLE, "value": "llama"}, {"name": names.RUN_VARIABLE, "value": "2"}]
+    return {
+        "taskArn": f"{TASK}-{number}",
+        "containerInstanceArn": f"{ARN}-{number}",
+        "lastStatus": status,
+        "startedBy": names.started_by("llama", 2),
+        "overrides": {"containerOverrides": [{"name": "trainer", "environment": variables}]},
+        **more,
+    }
+
+
+@on_ecs
+def test_ranks_that_have_not_ended_are_found_without_their_records(aws: Aws) -> None:  # noqa: F811
+    """One that is to end counts until it has, but on a machine that ECS does not reach. Others' tasks never count."""
+    running = [described_rank(0, "RUNNING"), {"taskArn": f"{TASK}-9", "lastStatus": "RUNNING", "startedBy": "eve"}]
+    stopping = [
+        described_rank(1, "STOPPING", desiredStatus="STOPPED", connectivity="CONNECTED"),
+        described_rank(2, "STOPPED", desiredStatus="STOPPED"),
+        described_rank(3, "RUNNING", desiredStatus="STOPPED", connectivity="DISCONNECTED"),
+    ]
+    for desired, tasks in (("RUNNING", running), ("STOPPED", stopping)):
+        arns = [task["taskArn"] for task in tasks]
+        aws.answers("list_tasks", {"taskArns": arns}, {"cluster": "training", "desiredStatus": desired})
+        asked = {"cluster": "training", "tasks": arns, "include": ["TAGS"]}
+        aws.answers("describe_tasks", {"tasks": tasks, "failures": []}, asked)
+
+    live = EcsScheduler(aws, aws).live_ranks("training")
+
+    assert [(rank.job_id, rank.run, rank.task_id, rank.placement) for rank in live] == [
+        ("llama", 2, f"{TASK}-0", f"{ARN}-0"),
+        ("llama", 2, f"{TASK}-1", f"{ARN}-1"),
+    ]

@@ -14,6 +14,7 @@ from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
+from nodeheal.adapters.aws.records_epoch import DynamoRecordsEpoch
 from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from nodeheal.contract import names
 from nodeheal.contract.health_event import Accelerator, NodeFact, NodeHardwareReported
@@ -94,6 +95,7 @@ def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
         job_notes=DynamoJobNotes(table),
         fleet_index=DynamoFleetIndex(table),
         heartbeats=DynamoHeartbeats(client, names.HEARTBEATS_TABLE),
+        epoch=DynamoRecordsEpoch(table, client, names.HEARTBEATS_TABLE),
     )
 
 

@@ -30,6 +30,7 @@ from nodeheal.contract.vocabulary import Escalation, Family, Outcome, Phase, Pro
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.commands import Command, CommandStatus, SignUpload
+from nodeheal.ports.compute import Started
 from nodeheal.ports.messaging import Delivery, Message, Way
 from nodeheal.ports.scheduler import Drained, NodePlacement
 from tests.unit.builders import NOW, FrozenClock, node
@@ -465,6 +466,50 @@ def test_a_token_that_nobody_waits_with_is_no_error_but_a_lost_call_is(aws: Aws)
     assert [workflows.resume("token", RESULT) for _ in range(4)] == [True, False, False, False]
     with pytest.raises(ClientError, match="InternalFailure"):
         workflows.resume("token", RESULT)
+
+
+@on_workflows
+def test_executions_are_named_by_what_they_were_started_for_since_a_moment(aws: Aws) -> None:
+    """The newest come first, so the first older one ends the list. An input of nobody's is left out."""
+    arn = "arn:aws:states:us-east-1:111122223333:execution"
+    machines = {"m": [("m", NOW), ("m", NOW - timedelta(hours=2))], "j": [("j", NOW), ("j2", NOW)]}
+    inputs = {
+        "m": '{"incident_id": "inc-1", "node_id": "mi-1"}',
+        "j": '{"job_id": "llama", "submission": 2}',
+        "j2": "[]",
+    }
+    for machine, executions in machines.items():
+        listed = [
+            {
+                "executionArn": f"{arn}:{name}",
+                "stateMachineArn": f"arn:{machine}",
+                "name": name,
+                "status": "RUNNING",
+                "startDate": at,
+            }
+            for name, at in executions
+        ]
+        aws.answers("list_executions", {"executions": listed}, {"stateMachineArn": f"arn:{machine}"})
+        for name, _ in [each for each in executions if each[1] == NOW]:
+            described = {**listed[0], "executionArn": f"{arn}:{name}", "input": inputs[name]}
+            aws.answers("describe_execution", described, {"executionArn": f"{arn}:{name}"})
+
+    started = StepFunctionsWorkflows(aws, "arn:m", "arn:j").started_since(NOW - timedelta(hours=1))
+
+    assert started == [Started(node_id="mi-1"), Started(job_id="llama", submission=2)]
+
+
+@on_workflows
+def test_a_job_runs_whose_execution_has_begun_and_not_ended(aws: Aws) -> None:
+    machine = "arn:aws:states:us-east-1:111122223333:stateMachine:nodeheal-run-job"
+    arn = "arn:aws:states:us-east-1:111122223333:execution:nodeheal-run-job:llama-2"
+    for status in ("RUNNING", "ABORTED"):
+        described = {"executionArn": arn, "stateMachineArn": machine, "status": status, "startDate": NOW}
+        aws.answers("describe_execution", described, {"executionArn": arn})
+    aws.refuses("describe_execution", "ExecutionDoesNotExist")
+    workflows = StepFunctionsWorkflows(aws, "arn:m", machine)
+
+    assert [workflows.runs_job("llama", 2) for _ in range(3)] == [True, False, False]
 
 
 # SNS, EventBridge, SQS -----------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ NOT_ENDINGS = {
     Escalation.APPROVAL_WANTED,
     Escalation.BREAKER_OPEN,
     Escalation.NODES_SILENT,
+    Escalation.RECORDS_RESTORED,
     Escalation.RECOVERY_BROKE,
     Escalation.JOB_BROKE,
     Escalation.JOB_HANDED_OVER,

@@ -13,11 +13,15 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
+from pydantic import ValidationError
 
 import lambdas.answer_approval
 import lambdas.find_checkpoint
 import lambdas.ingest
+import lambdas.notify
 import lambdas.operation
+import lambdas.reconcile_records
+import lambdas.request_job
 import lambdas.return_to_service
 import lambdas.signatures
 import lambdas.sweep
@@ -34,6 +38,7 @@ from nodeheal.contract.vocabulary import Action, Family, JobStep, NodeState, Out
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations import engine
@@ -72,6 +77,7 @@ class World:
     def serves(self, it: Incident) -> Incident:
         self.ports = it.ports
         composition.ports.cache_clear()
+        composition.records.cache_clear()
         return it
 
     def read(self) -> RecoveryPolicy:
@@ -91,6 +97,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv(names.ENV_NODE_ROLE_IDS, ROLE)
     yield world
     composition.ports.cache_clear()
+    composition.records.cache_clear()
 
 
 def batch(*bodies: str, receives: int = 1) -> dict[str, Any]:
@@ -256,6 +263,71 @@ def test_a_message_that_crashes_three_times_is_kept_for_a_person_with_its_error(
     [(kept, why)] = it.ports.notifier.quarantined  # type: ignore[attr-defined]
     assert kept == body
     assert why.startswith(type(error).__name__)
+
+
+def restored(world: World) -> Incident:
+    """The table went back by an hour."""
+    it = world.serves(Incident())
+    it.ports.epoch.renew(Epoch(), NOW - timedelta(hours=1))
+    it.ports.epoch.outside = NOW  # type: ignore[attr-defined]
+    return it
+
+
+def test_events_wait_in_their_queue_while_the_records_went_back(world: World) -> None:
+    it = restored(world)
+    answer = lambdas.ingest.handler(batch(on_bus(xid(48)), receives=999), None)
+
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "m0"}]}
+    assert it.ports.notifier.quarantined == []  # type: ignore[attr-defined]
+    assert list(it.ports.incidents.incidents) == [it.id]  # type: ignore[attr-defined]
+
+
+def test_no_step_and_no_answer_is_taken_while_the_records_went_back(world: World) -> None:
+    it = restored(world)
+    request = {**it.request().model_dump(mode="json"), "task_token": "token"}
+
+    with pytest.raises(NotAccepted, match="the records went back"):
+        lambdas.return_to_service.handler(request, None)
+    with pytest.raises(NotAccepted, match="the records went back"):
+        wake(names.ECS_TASK_STATE_CHANGE, {"taskArn": "arn", "lastStatus": "RUNNING"})
+    refused = lambdas.request_job.handler({"act": "RESTART", "name": "llama"}, None)
+
+    assert refused is not None
+    assert (refused["kind"], refused["code"]) == ("REFUSED", "NOT_NOW")
+    assert it.ports.workflows.resumed == {}  # type: ignore[attr-defined]
+
+
+def test_the_sweep_only_pages_while_the_records_went_back_and_that_page_is_sent(world: World) -> None:
+    it = restored(world)
+    lambdas.sweep.handler({}, None)
+    [(_, page)] = it.ports.notifier.announced  # type: ignore[attr-defined]
+
+    answer = lambdas.notify.handler(batch(json.dumps({"detail": page.model_dump(mode="json")})), None)
+
+    assert answer == {"batchItemFailures": []}
+    assert [message.notification.key for message in it.ports.notifier.sent] == [page.key]  # type: ignore[attr-defined]
+    assert it.ports.epoch.read().has_gone_back
+
+
+def test_work_goes_on_once_a_person_has_set_the_records_right(world: World) -> None:
+    restored(world)
+    lambdas.ingest.handler(batch(on_bus(xid(48))), None)
+
+    answer = lambdas.reconcile_records.handler({"why": "ada: restored", "is_to_apply": True}, None)
+
+    assert answer is not None
+    assert answer["is_over"]
+    assert lambdas.ingest.handler(batch(on_bus(xid(48))), None) == {"batchItemFailures": []}
+
+
+@pytest.mark.parametrize("event", [{}, {"why": ""}, {"why": "ada", "is_to_apply": "yes"}, {"why": "a", "more": 1}])
+def test_what_is_no_request_to_reconcile_sets_nothing_right(world: World, event: dict[str, Any]) -> None:
+    it = restored(world)
+
+    with pytest.raises(ValidationError):
+        lambdas.reconcile_records.handler(event, None)
+
+    assert it.ports.epoch.read().has_gone_back
 
 
 # wakeup ---------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer, Sil
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import SweepCursor
@@ -527,3 +528,20 @@ def test_the_look_over_nodes_keeps_the_pool_that_is_due(monkeypatch: pytest.Monk
 
     place = it.ports.fleet_index.cursor()
     assert (place.pool, place.due) == ("a", "b")
+
+
+def test_the_sweep_renews_the_mark_of_the_records_and_does_nothing_but_page_where_it_went_back() -> None:
+    it = Cluster()
+    it.sweep()
+    assert it.ports.epoch.read() == Epoch(NOW, NOW)
+    it.add(A)
+    it.says(A, LOST)
+    it.ports.epoch.in_table = NOW - timedelta(hours=1)  # type: ignore[attr-defined]
+
+    done = it.sweep()
+
+    assert done.has_gone_back
+    assert it.incidents == []
+    assert it.asked == []
+    assert it.told == ["[nodeheal] stopped: its records went back to 2026-03-01 02:00:00 UTC"]
+    assert it.ports.epoch.read() == Epoch(NOW - timedelta(hours=1), NOW)

@@ -19,6 +19,7 @@ from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.liveness_probes import AwsLivenessProbes
 from nodeheal.adapters.aws.notifier import AwsNotifier, Destinations
 from nodeheal.adapters.aws.owners import SnsConfirmations
+from nodeheal.adapters.aws.records_epoch import DynamoRecordsEpoch
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
@@ -69,6 +70,7 @@ def aws_ports(
         notifier=AwsNotifier(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
         fleet_index=DynamoFleetIndex(rows),
         heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE, node_role_ids),
+        epoch=DynamoRecordsEpoch(rows, rows.client, names.HEARTBEATS_TABLE),
         enrolment_tags=AwsEnrolmentTags(make, hyperpod),
         liveness_probes=AwsLivenessProbes(served, partial(make, "ssm"), partial(make, "ec2"), hyperpod, clock),
         has_confirmed=SnsConfirmations(partial(make, "sns"), to.owners_topic_arn),

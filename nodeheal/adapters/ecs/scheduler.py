@@ -15,7 +15,7 @@ from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,6 +206,10 @@ class EcsScheduler:
             if code_of(error) != "AccessDeniedException" or not self._is_stopping(cluster, task_id):
                 raise
 
+    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
+        described = [*self._tasks(cluster, desiredStatus="RUNNING"), *self._tasks(cluster, desiredStatus="STOPPED")]
+        return [rank for task in described for rank in _live_rank(EcsTaskDetail.model_validate(task))]
+
     def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         firsts = range(0, len(ranks), _DESCRIBED_AT_ONCE)
         return [seen for i in firsts for seen in self._see_some(cluster, ranks[i : i + _DESCRIBED_AT_ONCE])]
@@ -290,14 +294,16 @@ class EcsScheduler:
 
     def _tasks_on(self, node: Node, placement: NodePlacement, **only: Any) -> Iterator[Mapping[str, Any]]:
         """Return the tasks on a container instance, with their tags."""
+        return self._tasks(node.cluster, containerInstance=placement.name, **only)
+
+    def _tasks(self, cluster: str, **only: Any) -> Iterator[Mapping[str, Any]]:
         with throttles_named("ListTasks"):
-            pages = self._client().get_paginator("list_tasks")
-            here = pages.paginate(cluster=node.cluster, containerInstance=placement.name, **only)
+            here = self._client().get_paginator("list_tasks").paginate(cluster=cluster, **only)
             tasks = [arn for page in here for arn in page["taskArns"]]
         for first in range(0, len(tasks), _DESCRIBED_AT_ONCE):
             with throttles_named("DescribeTasks"):
                 yield from self._client().describe_tasks(
-                    cluster=node.cluster, tasks=tasks[first : first + _DESCRIBED_AT_ONCE], include=["TAGS"]
+                    cluster=cluster, tasks=tasks[first : first + _DESCRIBED_AT_ONCE], include=["TAGS"]
                 )["tasks"]
 
 
@@ -340,6 +346,14 @@ def _seen(task: EcsTaskDetail) -> RankStatus:
     return RankStatus(
         task.task_arn, task.status, is_connected, *ended, started_at=task.started_at, end_causes=task.end_causes
     )
+
+
+def _live_rank(task: EcsTaskDetail) -> Iterator[TaskChange]:
+    """Yield the rank that the task is, unless it has ended, or is to end and its machine is not there to end it."""
+    is_told_in_vain = task.desired_status == "STOPPED" and task.connectivity == "DISCONNECTED"
+    if task.rank_of is not None and task.status != "STOPPED" and not is_told_in_vain:
+        placement = task.container_instance_arn or ""
+        yield TaskChange(*task.rank_of, task.task_arn, placement, task.status, task.exit_code, task.stop_reason)
 
 
 def _override(job: Job, environment: dict[str, str]) -> Any:

@@ -51,6 +51,7 @@ class EcsTaskDetail(BaseModel):
     task_arn: str = Field(alias="taskArn")
     container_instance_arn: str | None = Field(default=None, alias="containerInstanceArn")
     last_status: str = Field(alias="lastStatus")
+    desired_status: str = Field(default="", alias="desiredStatus")
     started_by: str = Field(default="", alias="startedBy")
     stop_code: str = Field(default="", alias="stopCode")
     stopped_reason: str = Field(default="", alias="stoppedReason")

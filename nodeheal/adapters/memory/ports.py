@@ -15,6 +15,7 @@ from nodeheal.adapters.memory.stores import (
     MemoryNodeStore,
     MemoryOperationStore,
     MemoryPoolStore,
+    MemoryRecordsEpoch,
 )
 from nodeheal.adapters.memory.world import MemoryNodeCommands, MemoryNotifier, MemoryScheduler, MemoryWorkflows
 from nodeheal.contract.vocabulary import SchedulerKind
@@ -45,6 +46,7 @@ def memory_ports(clock: Clock) -> Ports:
         notifier=MemoryNotifier(clock),
         fleet_index=MemoryFleetIndex(nodes, incidents),
         heartbeats=MemoryHeartbeats(),
+        epoch=MemoryRecordsEpoch(),
         enrolment_tags=MemoryEnrolmentTags(),
         liveness_probes=MemoryLivenessProbes(),
         sign_upload=sign_upload,

@@ -16,6 +16,7 @@ from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.directory_lease import lease_path, overlap
 from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
 from nodeheal.domain.operation import Operation, OperationState
+from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery import attempt_budget
 from nodeheal.domain.recovery.decision_context import Observation, observation_of
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, event_entry, read_history
@@ -339,3 +340,21 @@ class MemoryJobNotes:
     def release_directory(self, directory: str, job_id: str) -> None:
         if self.leases.get(lease_path(directory)) == job_id:
             del self.leases[lease_path(directory)]
+
+
+@dataclass
+class MemoryRecordsEpoch:
+    """Implements RecordsEpoch. A restored table has an older `in_table`."""
+
+    in_table: datetime | None = None
+    outside: datetime | None = None
+
+    def read(self) -> Epoch:
+        return Epoch(self.in_table, self.outside)
+
+    def renew(self, known: Epoch, at: datetime) -> bool:
+        if self.in_table != known.in_table:
+            return False
+        self.in_table = at
+        self.outside = max(at, self.outside or at)
+        return True

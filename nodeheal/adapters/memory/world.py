@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nodeheal.contract.job_steps import JobResult
+from nodeheal.contract.names import JOB_VARIABLE, RUN_VARIABLE
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Provider
@@ -17,8 +18,9 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.clock import Clock
 from nodeheal.ports.commands import Command, CommandStatus
+from nodeheal.ports.compute import Started
 from nodeheal.ports.messaging import Delivery, Message, Way
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
 
 
 @dataclass
@@ -51,6 +53,7 @@ class MemoryScheduler:
     unmanaged_ended: dict[str, str] = field(default_factory=dict)
     unmanaged_started: list[tuple[str, UnmanagedTask]] = field(default_factory=list)
     unmanaged_refused: str = ""
+    series: str = ""  # at the end of each new rank's name: a scheduler gives no name twice, whatever is on record
 
     def placement_of(self, node: Node) -> NodePlacement:
         if node.node_id in self.unknown_nodes:
@@ -104,14 +107,15 @@ class MemoryScheduler:
         return ProbeAnswer(node.scheduler, is_up=is_up, text="agent connected" if is_up else "agent not connected")
 
     def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
-        task_id = f"task-{job.job_id}-{run.number}-{task.rank}"
+        task_id = f"task-{job.job_id}-{run.number}-{task.rank}{self.series}"
         self.tasks.setdefault(task_id, task)
         self.environments.setdefault(task_id, environment)
         return task_id
 
     def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
-        known = {task.placement: f"task-{job.job_id}-{run.number}-{task.rank}" for task in run.tasks}
-        return {where: name for where, name in known.items() if name in self.tasks and name not in self.stopped}
+        known = [(task.placement, f"task-{job.job_id}-{run.number}-{task.rank}") for task in run.tasks]
+        named = [(where, f"{name}{series}") for series in ("", self.series) for where, name in known]
+        return {where: name for where, name in named if name in self.tasks and name not in self.stopped}
 
     def confirm_ranks(self, job: Job, run: Run, ranks: Sequence[GangTask]) -> Sequence[GangTask]:
         mine = f"task-{job.job_id}-{run.number}-"
@@ -119,6 +123,14 @@ class MemoryScheduler:
 
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         self.stopped.setdefault(task_id, reason)
+
+    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
+        given = {name: self.environments.get(name, {}) for name in self.tasks if name not in self.stopped}
+        return [
+            TaskChange(has[JOB_VARIABLE], int(has[RUN_VARIABLE]), name, self.tasks[name].placement, "RUNNING", None, "")
+            for name, has in given.items()
+            if JOB_VARIABLE in has
+        ]
 
     def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         self.asked_after += [task.task_id for task in ranks]
@@ -207,6 +219,8 @@ class MemoryWorkflows:
     jobs_started: list[tuple[str, int]] = field(default_factory=list)
     resumed: dict[str, StepResult | JobResult] = field(default_factory=dict)
     expired: set[str] = field(default_factory=set)
+    since: dict[Started, datetime] = field(default_factory=dict)  # when each was started, where a test says so
+    ended: set[tuple[str, int]] = field(default_factory=set)  # submissions whose executions have ended
 
     def start(self, incident_id: str, node_id: str) -> None:
         if incident_id not in self.started:
@@ -221,6 +235,12 @@ class MemoryWorkflows:
             return False
         self.resumed[token] = result
         return True
+
+    def started_since(self, since: datetime) -> Sequence[Started]:
+        return [started for started, at in self.since.items() if at >= since]
+
+    def runs_job(self, job_id: str, submission: int) -> bool:
+        return (job_id, submission) in self.jobs_started and (job_id, submission) not in self.ended
 
 
 @dataclass

@@ -18,7 +18,7 @@ from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # the owner chooses a job's name, and it gets into emails
 _NAME_CHARACTERS = 40
@@ -95,6 +95,9 @@ class SlurmScheduler:
 
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         """Do nothing: nodeheal starts no ranks on Slurm."""
+
+    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
+        return []
 
     def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         return []

@@ -66,6 +66,19 @@ def ask_after_ranks(pools: Sequence[str], ports: Ports) -> list[str]:
     return told
 
 
+def note_ends(job: Job, run: Run, ports: Ports) -> None:
+    """Record how the ranks of a run are now that nobody starts any more."""
+    run = find_unnoted(job, run, ports)
+    asked = [
+        _Asked(job.scheduler, job.cluster, run, task) for task in run.tasks if task.task_id and not task.has_stopped
+    ]
+    known = {status.task_id: status for status in _see(asked, ports)}
+    for one in asked:
+        change = _change(one, known.get(one.task.task_id), ports)
+        if change is not None:
+            on_task_change(change, ports)
+
+
 def _due(pools: Sequence[str], ports: Ports) -> Iterator[_Asked]:
     for pool in pools:
         for job in ports.job_notes.in_pool(pool, live_only=True):

@@ -1,0 +1,59 @@
+"""`nodeheal reconcile`: what a person does after the table of records was restored."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from nodeheal.cli import connect
+from nodeheal.cli.connect import AsJson, clearly
+from nodeheal.cli.node_acts import DryRun, WhyOrDryRun, Yes, goes_on, on_record
+from nodeheal.cli.say import say, say_json
+
+if TYPE_CHECKING:
+    from nodeheal.contract.reconcile import ReconcileAnswer
+
+NOT_OVER = 1
+
+
+def reconcile(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Set the records right after their table was restored: by the scheduler, EC2 and the executions.
+
+    It exits with 1 while something is left: run it again then. Only when nothing is, nodeheal acts again.
+    """
+    reason = on_record(why, dry_run=dry_run)
+    with clearly():
+        found = connect.reconcile_records(reason, is_to_apply=False)
+    if dry_run and as_json:
+        say_json(found.model_dump(mode="json"))
+        return
+    if found.lost_since is None:
+        if as_json:
+            say_json(found.model_dump(mode="json"))
+        else:
+            say("the records are whole: nothing was done")
+        return
+    if not goes_on(_in_words(found), dry_run=dry_run, yes=yes or as_json):
+        return
+    with clearly():
+        done = connect.reconcile_records(reason, is_to_apply=True)
+    if as_json:
+        say_json(done.model_dump(mode="json"))
+    else:
+        say(*_in_words(done), *_how_it_ended(done))
+    if not done.is_over:
+        raise typer.Exit(NOT_OVER)
+
+
+def _in_words(answer: "ReconcileAnswer") -> list[str]:
+    period = f"{answer.lost_since:%Y-%m-%d %H:%M:%S} UTC until {answer.lost_until:%Y-%m-%d %H:%M:%S} UTC"
+    return [
+        f"the records do not know what was done from {period}",
+        *(f"{c.about}: {c.text}" for c in answer.corrections),
+    ]
+
+
+def _how_it_ended(answer: "ReconcileAnswer") -> list[str]:
+    if answer.is_over:
+        return ["the records are set right: nodeheal acts again"]
+    left = [f"  {rank}" for rank in answer.waits_for] or ["  others have written the records just now"]
+    return ["nodeheal does nothing yet; run the command again when these have ended:", *left]
