@@ -16,7 +16,7 @@ FOLDERS = (HOME / "operations", HOME / "services")
 PORTS = (frozenset(field.name for field in fields(Ports)) - {"channels", "console_links", "decide", "schedulers"}) | {
     "scheduler"
 }
-OF_WHOSE = ("scheduler_of", "scheduler_for")  # of a node, for a job
+OF_WHOSE = {"scheduler_of": "scheduler", "scheduler_for": "scheduler", "machines_of": "machines"}
 IMAGINED = "replay.py"  # writes to a memory of its own
 SAVING = "services/saving.py"  # the loop: the place is where it is called
 CHANGES = {
@@ -65,7 +65,7 @@ def _written(function: ast.Attribute) -> str:
     owner = function.value
     port = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
     if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr in OF_WHOSE:
-        port = "scheduler"
+        port = OF_WHOSE[owner.func.attr]
     is_constant = function.attr.isupper()  # of a module that is named like a port
     return f"{port}.{function.attr}" if port in PORTS and not is_constant and function.attr not in READS else ""
 

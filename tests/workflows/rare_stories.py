@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
-from nodeheal.contract.health_event import NodeBooted
+from nodeheal.contract.health_event import NodeBooted, NodeHardwareReported
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Family, IncidentState, Verdict
 from nodeheal.domain.fleet.enrolment import Enrolment
@@ -25,6 +25,7 @@ from nodeheal.services.intake.new_nodes import on_first_boot
 from nodeheal.services.intake.node_rates import REPORTS_A_MINUTE
 from nodeheal.services.intake.take_signal import take_signal
 from nodeheal.services.intake.upsert_node import ASKED_AGAIN_SECONDS
+from nodeheal.services.intake.wakeup import on_hardware_reported
 from nodeheal.services.operators.answer_approval import answer_approval
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
@@ -314,6 +315,13 @@ def _boots_for_the_first_time(it: BreakingWorld, name: str) -> None:
     it._is_told("on_first_boot", lambda: on_first_boot(booted, it.ports, lambda: it.policy))
 
 
+def _hardware_is_reported(it: BreakingWorld) -> None:
+    """It is kept, and the node breaks all the same."""
+    report = NodeHardwareReported(**it._fact(BROKEN, it.node(BROKEN).boot_id), accelerators=())
+    it._is_told("wakeup.on_hardware_reported", lambda: on_hardware_reported(report, it.ports))
+    it.reports(xid(79, **it.fault))
+
+
 def _new_node_comes(it: BreakingWorld) -> None:
     _boots_for_the_first_time(it, OTHER)
     it.walk_what_was_started()
@@ -342,6 +350,7 @@ def _reports_unsigned(it: BreakingWorld) -> None:
 
 
 RARE_STORIES = (
+    Story("hardware is reported", BreakingWorld, _hardware_is_reported, only=("wakeup.on_hardware_reported",)),
     Story("its agent signs nothing", BreakingWorld, _reports_unsigned, ("Observed only",), ("ingest",)),
     Story("a new node comes", BreakingWorld, _new_node_comes, only=("on_first_boot", "end_incident")),
     Story("new nodes come", _one_new_node_at_once, _new_nodes_come, only=("on_first_boot", "sweep")),

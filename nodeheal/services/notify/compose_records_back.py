@@ -9,9 +9,9 @@ from nodeheal.services.notify.layout import command, field, link, paragraph
 _KEY = "records-back/"
 
 
-def compose_records_back(epoch: Epoch, console_links: ConsoleLinks) -> Notification:
+def compose_records_back(marks: Epoch, console_links: ConsoleLinks) -> Notification:
     """One for each restore. It is of no pool: those who asked for one pool only do not get it."""
-    since, until = (f"{at:%Y-%m-%d %H:%M:%S} UTC" for at in (epoch.lost_since, epoch.outside))
+    since, until = (f"{at:%Y-%m-%d %H:%M:%S} UTC" for at in (marks.lost_since, marks.outside))
     needed = "look at what would be set right; then run it without --dry-run:"
     look = command("nodeheal", "reconcile", "--dry-run")
     body = [
@@ -26,7 +26,7 @@ def compose_records_back(epoch: Epoch, console_links: ConsoleLinks) -> Notificat
         *link("Runbook", console_links.runbook(Escalation.RECORDS_RESTORED)),
     ]
     return Notification(
-        key=f"{_KEY}{epoch.outside:%Y%m%dT%H%M%S}",
+        key=f"{_KEY}{marks.outside:%Y%m%dT%H%M%S}",
         subject=f"[nodeheal] stopped: its records went back to {since}",
         body="\n".join(body),
         severity="PAGE",
