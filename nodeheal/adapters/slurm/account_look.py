@@ -24,7 +24,7 @@ def slurm_look(controller: Callable[[], SlurmController]) -> Look:
 
 
 def _about(controller: SlurmController, cluster: str, addresses: Sequence[str]) -> Finding:
-    """Check one of them by a query for the first of its nodes, and for nodes out of service that are none of these."""
+    """Check one of them by a query for the first of its nodes, and for other nodes that are out of service."""
     what = f"Slurm cluster {cluster}"
     found = controller.machines(cluster)
     if not found:
