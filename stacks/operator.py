@@ -49,6 +49,11 @@ READ = Permission(
     ("dynamodb:GetItem", "dynamodb:Query"),
     ("{table}", "{table}/index/" + names.INDEX),
 )
+READ_HEARTBEATS_AND_MARK = Permission(
+    "read the heartbeats of all machines, and whether the records went back",
+    ("dynamodb:GetItem", "dynamodb:Scan"),
+    ("{heartbeats}",),
+)
 WRITE = Permission(
     "write what the operator decides: of nodes, incidents and pools, and the ends of what waits for that; no job",
     ("dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"),
@@ -186,9 +191,9 @@ NODE_COMMANDS: Commands = {
     "incidents export": (READ,),
     "incidents rma": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
-    "nodes list": (READ, READ_HEARTBEATS, *_ASK_CONTROLLER),
+    "nodes list": (READ, READ_HEARTBEATS_AND_MARK, *_ASK_CONTROLLER),
     "nodes unenrolled": (READ,),
-    "nodes show": (READ, READ_HEARTBEATS, *_POLICY, *_ASK_CONTROLLER),
+    "nodes show": (READ, READ_HEARTBEATS_AND_MARK, *_POLICY, *_ASK_CONTROLLER),
     "nodes enroll": (READ, WRITE, *_ENROL),
     "nodes release": (*_DECIDE, FIND_NODE, SEE_HOLDER, *UNDRAIN_NODE, *_ASK_CONTROLLER),
     "nodes retire": (*_DECIDE, *_ENROL),
@@ -200,7 +205,7 @@ NODE_COMMANDS: Commands = {
     "pools list": (READ,),
     "pools sweep": (READ, ASK),
     "reconcile": (RECONCILE,),
-    "status": (READ,),
+    "status": (READ, READ_HEARTBEATS_AND_MARK),
     "owners subscribe": (SUBSCRIBE_OWNER,),
     "emails confirm": (CONFIRM_EMAIL,),
     "policy show": _POLICY,

@@ -22,9 +22,10 @@ JOB_HEAD = ("JOB", "STATE", "POOL", "NODES", "AGE", "HOW IT STANDS")
 
 def as_lines(view: FleetView, width: int | None) -> list[str]:
     """The screen, for people. `width` in characters; None: as wide as it is, and without colours."""
+    told = _stopped(view, width)
     if not view.pools:
-        return ["No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."]
-    told = _table(POOL_HEAD, [pool_cells(one, view.at) for one in view.pools], width)
+        return [*told, "No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."]
+    told += _table(POOL_HEAD, [pool_cells(one, view.at) for one in view.pools], width)
     told += [part for line in why_extra(view.pools) for part in wrapped(line, width or 0)]
     told += ["", *_waiting(view, width), *wrapped(last_day_text(view), width or 0)]
     if view.open:
@@ -32,6 +33,15 @@ def as_lines(view: FleetView, width: int | None) -> list[str]:
     if view.jobs:
         told += ["", "Jobs", *_table(JOB_HEAD, [_job(one, view.at) for one in view.jobs], width)]
     return told
+
+
+def _stopped(view: FleetView, width: int | None) -> list[str]:
+    """That nodeheal does nothing, where its records went back, and what to do."""
+    if view.records_lost_since is None:
+        return []
+    since = f"{view.records_lost_since:%Y-%m-%d %H:%M:%S} UTC"
+    told = f"nodeheal does nothing: its table was restored, and knows nothing of what was done since {since}."
+    return [*wrapped(told, width or 0), "  nodeheal reconcile --dry-run", ""]
 
 
 def pool_cells(one: PoolView, now: datetime) -> tuple[str, ...]:
@@ -150,6 +160,7 @@ def as_data(view: FleetView) -> dict[str, Any]:
     """The same, for programs."""
     return {
         "at": iso(view.at),
+        "records_lost_since": iso(view.records_lost_since),
         "pools": [pool_data(one, view.at) for one in view.pools],
         "asked": [{**_incident_data(one.incident), "answer_by": iso(one.deadline_at)} for one in view.asked],
         "handed_over": [_incident_data(one) for one in view.handed_over],

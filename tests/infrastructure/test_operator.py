@@ -10,7 +10,7 @@ import typer.main
 
 from nodeheal.cli.main import app
 from stacks.functions import FUNCTIONS
-from stacks.operator import COMMANDS, JOB_COMMANDS, POLICIES, POLICY_NAME, every_permission
+from stacks.operator import COMMANDS, JOB_COMMANDS, POLICIES, POLICY_NAME, READ_HEARTBEATS_AND_MARK, every_permission
 from stacks.permission import ASK_CONTROLLER, READ_HEARTBEATS, Permission
 from tests.infrastructure.synthesis import Template
 from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
@@ -72,8 +72,9 @@ def test_two_permissions_never_share_a_reason() -> None:
 
 def test_nothing_in_it_acts_past_nodeheal() -> None:
     # Reading all heartbeats is how one finds those of a node; the table holds nothing else.
-    assert READ_HEARTBEATS.resources == ("{heartbeats}",)
-    actions = {action for one in every_permission() if one is not READ_HEARTBEATS for action in one.actions}
+    scans = (READ_HEARTBEATS, READ_HEARTBEATS_AND_MARK)
+    assert {one.resources for one in scans} == {("{heartbeats}",)}
+    actions = {action for one in every_permission() if one not in scans for action in one.actions}
 
     assert [action for action in sorted(actions) if NEVER.fullmatch(action)] == []
 

@@ -30,6 +30,7 @@ from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.incident import short_id
 from nodeheal.domain.review.review import StateWord
 from nodeheal.services.operators.look_at_fleet import look_at_fleet
@@ -220,6 +221,21 @@ def test_a_question_an_open_breaker_and_a_pause_are_shown_with_what_to_do(cluste
     assert story.count("One reboot brings most of these GPUs back") == 1
     assert f"\nApprove     nodeheal approve {short} --why …\nRefuse      nodeheal refuse {short} --why …\n" in story
     assert "Answer by" not in run("incidents", "show", "latest")
+
+
+def test_the_status_says_first_that_the_records_went_back(cluster: FakeCluster) -> None:
+    before = json.loads(run("status", "--json"))["records_lost_since"]
+    now = cluster.ports.clock()
+    cluster.ports.epoch.renew(Epoch(), now - timedelta(hours=1))
+    cluster.ports.epoch.outside = now  # type: ignore[attr-defined]  # the table was restored to an hour ago
+
+    first, command, *_ = run("status").splitlines()
+
+    since = now - timedelta(hours=1)
+    assert first.endswith(f"knows nothing of what was done since {since:%Y-%m-%d %H:%M:%S} UTC.")
+    assert command == "  nodeheal reconcile --dry-run"
+    assert before is None
+    assert json.loads(run("status", "--json"))["records_lost_since"] == since.isoformat(timespec="seconds")
 
 
 def test_without_a_pool_the_status_says_where_to_look(cluster: FakeCluster) -> None:

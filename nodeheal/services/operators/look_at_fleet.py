@@ -87,6 +87,7 @@ class FleetView:
     failed: tuple[Job, ...]  # that are down, and that a human must bring back
     last_day: LastDay
     down_since: Mapping[str, datetime]  # when the last run of each of these ended; its submission, where none began
+    records_lost_since: datetime | None = None  # the table was restored to then, and nodeheal does nothing
 
 
 def look_at_pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolView:
@@ -126,6 +127,7 @@ def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) ->
         tuple(failed),
         _last_day(names, ports),
         {job.job_id: at for job in failed if (at := _down_since(job, ports)) is not None},
+        ports.epoch.read().lost_since,
     )
 
 
