@@ -172,7 +172,8 @@ SEE_OWNERS = Permission(
 _JOB_LOG = "arn:{partition}:logs:{region}:{account}:log-group:" + names.JOB_LOG_GROUP
 READ_LOG = Permission("read what the ranks of jobs have written", ("logs:GetLogEvents",), (f"{_JOB_LOG}:*",))
 _FIND = (FIND_NODE, SEE_NODE)
-_DECIDE = (READ, WRITE, RESUME)
+_DECIDE = (READ, READ_HEARTBEATS_AND_MARK, WRITE, RESUME)
+_REQUEST = (READ, READ_HEARTBEATS_AND_MARK, ASK)
 _POLICY = (FIND_POLICY, READ_POLICY)
 _ASK_CONTROLLER = (SEE_MANAGED_NODES, SEE_INSTANCE_TAGS, *ASK_CONTROLLER)
 _ENROL = (*_FIND, *SEE_MARKS, *CHANGE_MARKS)
@@ -197,13 +198,13 @@ NODE_COMMANDS: Commands = {
     "nodes enroll": (READ, WRITE, *_ENROL),
     "nodes release": (*_DECIDE, FIND_NODE, SEE_HOLDER, *UNDRAIN_NODE, *_ASK_CONTROLLER),
     "nodes retire": (*_DECIDE, *_ENROL),
-    "nodes isolate": (READ, ASK),
-    "nodes drain": (READ, ASK),
-    "nodes diagnose": (READ, ASK),
-    "nodes reboot": (READ, ASK),
-    "nodes replace": (READ, ASK),
+    "nodes isolate": _REQUEST,
+    "nodes drain": _REQUEST,
+    "nodes diagnose": _REQUEST,
+    "nodes reboot": _REQUEST,
+    "nodes replace": _REQUEST,
     "pools list": (READ,),
-    "pools sweep": (READ, ASK),
+    "pools sweep": _REQUEST,
     "reconcile": (RECONCILE,),
     "status": (READ, READ_HEARTBEATS_AND_MARK),
     "owners subscribe": (SUBSCRIBE_OWNER,),

@@ -69,7 +69,7 @@ END
 node_id = "$(cat /sys/devices/virtual/dmi/id/board_asset_tag)"
 cluster = "$cluster"
 pool = "$cluster"
-provider = "ec2"
+provider = "hyperpod"
 region = "$(jq -r .ClusterConfig.ClusterArn "$resources" | cut -d: -f4)"
 scheduler = "SLURM"
 END

@@ -37,7 +37,7 @@ def _answer(incident: str, answer: str, why: str, table: str) -> None:
 
     connect.on_record(why)
     with clearly():
-        world = connect.ports(table)
+        world = connect.acting_ports(table)
         incident = incident_named(incident, world)
         question = open_question(incident, world)
         answered = answer_approval(

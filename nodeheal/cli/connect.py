@@ -185,6 +185,16 @@ def slurm() -> "SlurmController":
     return SlurmController(lambda: ssm, lambda: once, partial(client, "ec2"), hyperpod, clock)
 
 
+def acting_ports(table: str) -> "Ports":
+    """The same for a command that acts. Raises ValueError while the table is an older copy of itself."""
+    world = ports(table)
+    since = world.epoch.read().lost_since
+    if since is not None:
+        told = f"nodeheal does nothing: its table was restored to {since:%Y-%m-%d %H:%M:%S} UTC"
+        raise ValueError(f"{told}; `nodeheal reconcile` sets the records right first")
+    return world
+
+
 def known_pool(pool: str, world: "Ports") -> str:
     """The pool, if some node of it has reported or was enrolled. Raises ValueError, which names the known ones."""
     known = world.fleet_index.pools()

@@ -134,7 +134,7 @@ def close(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
 
     reason = connect.on_record(why)
     with clearly():
-        world = connect.ports(table)
+        world = connect.acting_ports(table)
         incident = incident_named(incident, world)
         is_new = close_incident(incident, reason, world)
     say(f"{incident} is closed" + ("" if is_new else " already; nothing was changed"))

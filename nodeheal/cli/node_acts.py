@@ -95,7 +95,7 @@ def retire(
 
     reason = on_record(why, dry_run=dry_run)
     with clearly():
-        world = connect.ports(table)
+        world = connect.acting_ports(table)
         told = describe_retirement(whole_node(node, world), world)
     if not goes_on(told, dry_run=dry_run, yes=yes):
         return
@@ -122,7 +122,7 @@ def _ask(
 
     reason = on_record(why, dry_run=dry_run)
     with clearly():
-        world = connect.ports(table)
+        world = connect.acting_ports(table)
         found, policy = whole_node(node, world), connect.policy_copy(table)
         if wrong := why_not(found):
             refuse(wrong)
@@ -195,7 +195,7 @@ def sweep_pool(
     from nodeheal.services.operators.request_action import request_action, taken_by
     from nodeheal.services.saving import node_of
 
-    world = connect.ports(table)
+    world = connect.acting_ports(table)
     now = world.clock()
     known = world.nodes.in_pool(connect.known_pool(pool, world))
     if held := why_pool_not_now(pool, world):

@@ -30,7 +30,7 @@ def as_text(view: NodeView, now: datetime, dashboard: str = "") -> list[str]:
         *[f"Handed over  not closed: nodeheal incidents show {short_id(one)}" for one in view.handed_over],
         f"Attempts     left now: {left}",
         f"Budget       {'holds a' if view.has_slot else 'holds no'} slot; {view.slots.taken(view.slots_held)}",
-        f"Drained      {'by nodeheal' if node.drained_by_us else 'not by nodeheal'}",
+        f"Drained      {'by nodeheal' if node.drained_by_us else 'nodeheal has not drained it'}",
         f"Pause        {'; '.join(filter(None, [paused, view.pool.why_paused(now)])) or 'no'}",
         f"Diagnostics  {_diagnostics(node)}",
         *_recoveries(view),
@@ -50,7 +50,7 @@ def _hardware(view: NodeView) -> list[str]:
     """What it is made of: how many accelerators, and each by itself where the node has reported them."""
     node, report = view.node, view.hardware
     if report is None:
-        return [f"Accelerators {node.accelerators or 'nobody has said how many'}"]
+        return [f"Accelerators {node.accelerators or 'nobody has said how many'}, not described yet by its agent"]
     parts = report.accelerators
     known = f" of {node.accelerators}" if node.accelerators > len(parts) else ""
     models = ", ".join(sorted({part.model for part in parts if part.model}))

@@ -166,7 +166,7 @@ def release(
 
     reason = on_record(why, dry_run=dry_run)
     with clearly():
-        world = connect.ports(table)
+        world = connect.acting_ports(table)
         found = whole_node(node, world)
         if (waiting := waiting_request(found, world)) is None:
             check_release(found, world)

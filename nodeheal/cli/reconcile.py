@@ -32,7 +32,8 @@ def reconcile(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False
         else:
             say("the records are whole: nothing was done")
         return
-    if not goes_on(_in_words(found), dry_run=dry_run, yes=yes or as_json):
+    told = [*_in_words(found), "until they are set right by this command, nodeheal does nothing"]
+    if not goes_on(told, dry_run=dry_run, yes=yes or as_json):
         return
     with clearly():
         done = connect.reconcile_records(reason, is_to_apply=True)
@@ -49,6 +50,7 @@ def _in_words(answer: "ReconcileAnswer") -> list[str]:
     return [
         f"the records do not know what was done from {period}",
         *(f"{c.about}: {c.text}" for c in answer.corrections),
+        *([] if answer.corrections else ["nothing on record contradicts what is the case"]),
     ]
 
 

@@ -238,6 +238,22 @@ def test_the_status_says_first_that_the_records_went_back(cluster: FakeCluster) 
     assert json.loads(run("status", "--json"))["records_lost_since"] == since.isoformat(timespec="seconds")
 
 
+@pytest.mark.parametrize(
+    "act", ["nodes reboot {node} --yes", "nodes release {node} --yes", "approve latest", "incidents close latest"]
+)
+def test_nothing_is_asked_for_while_the_records_went_back(cluster: FakeCluster, act: str) -> None:
+    handed_over(cluster)
+    cluster.ports.epoch.renew(Epoch(), cluster.ports.clock() - timedelta(hours=1))
+    cluster.ports.epoch.outside = cluster.ports.clock()  # type: ignore[attr-defined]  # the table was restored
+    before = len(cluster.walked)
+
+    told = " ".join(run(*act.format(node=BROKEN).split(), "--why", "it smells", code=1).split())
+
+    assert "its table was restored to" in told
+    assert "`nodeheal reconcile` sets the records right first" in told
+    assert len(cluster.walked) == before
+
+
 def test_without_a_pool_the_status_says_where_to_look(cluster: FakeCluster) -> None:
     view = look_at_fleet([], cluster.ports, cluster.policy)
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from nodeheal.contract.vocabulary import Action, NodeState
+from nodeheal.domain.fleet.node import StateChange
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.isolate import DRAINED
@@ -62,6 +63,14 @@ def world(*, is_broken: bool, is_drained: bool = False, **changes: object) -> Po
 )
 def test_since_when_it_is_so_says_its_proof_or_its_incident(ports: Ports, since: datetime | None) -> None:
     assert look_at_node(NODE, ports, ACT).since == since
+
+
+def test_a_state_began_when_the_node_entered_it_and_not_with_its_proof() -> None:
+    ports = world(is_broken=False)
+    found = stored_node(ports, NODE)
+    save_node(ports, found, state_changes=(StateChange(LATER, found.state, "back to service"),))
+
+    assert look_at_node(NODE, ports, ACT).since == LATER
 
 
 @pytest.mark.parametrize(

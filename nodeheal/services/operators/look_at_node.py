@@ -75,15 +75,13 @@ def _handed_over(node: Node, ports: Ports) -> tuple[str, ...]:
 
 
 def _since(node: Node, ports: Ports) -> datetime | None:
-    """When the state began. The incident that isolated a node knows; a proven node has its proof; of others it is in
-    their history.
-    """
-    if node.state in (NodeState.HEALTHY, NodeState.PROBATION) and node.healthy_since is not None:
-        return node.healthy_since
+    """When the state began: by its history; of one that is older than that, by its proof or its incident."""
     newest = node.state_changes[0] if node.state_changes else None
     entered = newest.at if newest is not None and newest.state is node.state else None
     if entered is not None:
         return entered
+    if node.state in (NodeState.HEALTHY, NodeState.PROBATION) and node.healthy_since is not None:
+        return node.healthy_since
     if node.open_incident is None:
         return None
     try:
