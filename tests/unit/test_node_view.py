@@ -61,6 +61,16 @@ def test_a_node_shows_the_fault_of_each_recovery_and_how_it_ended(cluster: FakeC
     assert [(one["incident"], one["state"]) for one in past] == [(cluster.incident_id, "recovered")]
 
 
+def test_a_report_from_a_clock_that_is_ahead_does_not_outlive_the_next_one(cluster: FakeCluster) -> None:
+    reports_hardware(cluster.ports, PEER, observed_at="2099-01-01T00:00:00Z", event_id="ahead")
+    cluster.clock.advance(60)
+    reports_hardware(cluster.ports, PEER, event_id="later")
+
+    kept = cluster.ports.hardware.of(PEER)
+    assert kept is not None
+    assert kept.event_id == "later"
+
+
 def test_hardware_of_an_unknown_node_or_an_earlier_boot_is_not_kept(cluster: FakeCluster) -> None:
     reports_hardware(cluster.ports, PEER, reporter="mi-0eeeeeeeeeeeeeeee")
     reports_hardware(cluster.ports, PEER, boot_id="of-old", observed_at="2020-01-01T00:00:00Z")

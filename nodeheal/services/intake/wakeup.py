@@ -52,7 +52,8 @@ def on_hardware_reported(event: NodeHardwareReported, ports: Ports) -> None:
     """Keep what an enrolled node is made of, for people: nothing is decided by it."""
     node = ports.nodes.get(event.node_id)
     if node is not None and node.has_reported and node.view(event.boot_id, event.observed_at) is not BootView.PAST:
-        ports.hardware.save(event)
+        # From a clock that is ahead, no later report would be the newer one.
+        ports.hardware.save(event.model_copy(update={"observed_at": min(event.observed_at, ports.clock())}))
 
 
 @limited
