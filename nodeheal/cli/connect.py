@@ -186,12 +186,11 @@ def slurm() -> "SlurmController":
 
 
 def acting_ports(table: str) -> "Ports":
-    """The same for a command that acts. Raises ValueError while the table is an older copy of itself."""
+    """The ports of a command that acts. Raises NotAccepted while the table is an older copy of itself."""
+    from nodeheal.services.records_epoch import refuse_if_gone_back
+
     world = ports(table)
-    since = world.epoch.read().lost_since
-    if since is not None:
-        told = f"nodeheal does nothing: its table was restored to {since:%Y-%m-%d %H:%M:%S} UTC"
-        raise ValueError(f"{told}; `nodeheal reconcile` sets the records right first")
+    refuse_if_gone_back(world)
     return world
 
 

@@ -170,6 +170,7 @@ POLICY_OUTPUT = "PolicyPlace"  # of the stack: ids of application, environment, 
 CHANNELS_OUTPUT = "Channels"  # of the stack: as in ENV_CHANNELS
 METRICS_NAMESPACE = "nodeheal"
 NODE_METRICS_NAMESPACE = "nodeheal/nodes"  # metrics of agents about their own hosts; IAM permits no other namespace
+DASHBOARD = "nodeheal-{region}"  # an account has one list of dashboards for all Regions
 
 # Topics --------------------------------------------------------------------------------------------------------------
 ALERTS_TOPIC = "nodeheal-alerts"
@@ -194,7 +195,6 @@ def evidence_key(incident_id: str, turn: int) -> str:
 
 
 # The table -----------------------------------------------------------------------------------------------------------
-DASHBOARD = "nodeheal-{region}"  # an account has one list of dashboards for all Regions
 TABLE = "nodeheal"
 PARTITION_KEY = "pk"
 SORT_KEY = "sk"

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from nodeheal.contract.names import INCIDENT_ESCALATED
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.records_epoch import Epoch
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import SweepCursor
 from nodeheal.services.intake.heartbeats import merge_heartbeats, record_missed_boots, request_interval
@@ -15,8 +17,8 @@ from nodeheal.services.intake.liveness import LivenessResult, page_mass_silence,
 from nodeheal.services.intake.new_nodes import diagnose_new_nodes
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from nodeheal.services.notify.compose_records_back import compose_records_back
 from nodeheal.services.notify.deliver_notification import report_storm
-from nodeheal.services.records_epoch import page_gone_back
 from nodeheal.services.recovery.pool_size import count, note_size
 from nodeheal.services.recovery.queue import wake_after_reset, wake_for_free_slots
 from nodeheal.services.send_digests import announce_digests
@@ -189,3 +191,12 @@ def _listen(
     done.paged_mass_silence += [pool for wave in silent.waves if page_mass_silence(pool, wave, ports)]
     looks = LOOKS_A_RUN - len(done.heard)
     done.heard += probe_silent_nodes([one.node_id for one in silent.alone], looks, heartbeats, ports, policy)
+
+
+def page_gone_back(marks: Epoch, ports: Ports) -> bool:
+    """Page operators, once for each restore. False: they were paged before."""
+    page = compose_records_back(marks, ports.console_links)
+    if ports.notifier.was_sent(page.key):
+        return False
+    ports.notifier.announce(INCIDENT_ESCALATED, page)
+    return True

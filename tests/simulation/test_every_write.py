@@ -29,7 +29,7 @@ OF_CHANNELS = {
 # tests/twins/test_records_epoch.py is about the marks.
 OF_RESTORES = {
     ("services/sweep.py", "epoch.renew"),
-    ("services/records_epoch.py", "notifier.announce"),
+    ("services/sweep.py", "notifier.announce"),
 }
 RECONCILE = "services/operators/reconcile_records.py"
 

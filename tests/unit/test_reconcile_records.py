@@ -21,7 +21,8 @@ from nodeheal.ports.compute import Started
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.reconcile_records import reconcile_records
 from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.records_epoch import page_gone_back, refuse_if_gone_back
+from nodeheal.services.records_epoch import refuse_if_gone_back
+from nodeheal.services.sweep import page_gone_back
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.injected_failures import How, InjectedFailure
 from tests.unit.builders import (

@@ -27,7 +27,7 @@ COUNT_CODE = "DEVICE_COUNT_MISMATCH"
 # there is no total.
 _TOTAL, _PRESENT = "total", "present"
 _SKIPPED = ("info", "memory_usage", "power")  # many files, and no error counter in them
-_DEVICE = re.compile(r"neuron\d{1,3}")
+_DEVICE = re.compile(r"neuron(\d{1,3})")
 _NUMBER = re.compile(r"\d{1,20}")
 _SINCE_LOADED, _SINCE_LOOK = "since the driver was loaded", "since the last look"
 
@@ -85,7 +85,7 @@ def read_tree(roots: Sequence[Path]) -> dict[str, str]:
 def accelerators(roots: Sequence[Path]) -> tuple[Accelerator, ...]:
     """Read what each device of the first existing tree is."""
     devices = next(filter(None, (list(root.glob("neuron[0-9]*")) for root in roots)), [])
-    numbered = {int(device.name[len("neuron") :]): device for device in devices if _DEVICE.fullmatch(device.name)}
+    numbered = {int(found[1]): device for device in devices if (found := _DEVICE.fullmatch(device.name))}
     return tuple(
         Accelerator(
             index=index,
