@@ -13,6 +13,7 @@ from aws_cdk import aws_sqs as sqs
 
 from nodeheal.contract import names
 from stacks.alarms import ALARM_PREFIX
+from stacks.controller_role import controller_role
 from stacks.functions import FUNCTIONS
 from stacks.job_output import job_output
 from stacks.nag import accept
@@ -59,6 +60,7 @@ class State:
             "fallback": fallback.topic_arn,
         }
         self.node_role = node_role(self._stack, places, settings)
+        self.controller_role = controller_role(self._stack)
         # Of the roles whose session names AWS sets to machine ids: other signatures are refused.
         self.node_role_ids = ",".join((self.node_role.role_id, *settings.node_role_ids))
         accept(self.event_dlq, "AwsSolutions-SQS3", "it is a dead-letter queue")
