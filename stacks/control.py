@@ -78,7 +78,7 @@ class Control:
             build_nodes_dashboard(self._stack)
         for stem in DOCUMENTS:
             self._document(stem)
-        self.agent_release = AgentRelease(self._stack, settings, state.node_role, self.functions["ingest"])
+        self.agent_release = AgentRelease(self._stack, settings, state.node_roles, self.functions["ingest"])
         self.operators = OperatorPolicy(self._stack, self._places)
 
     def outputs(self) -> dict[str, str]:

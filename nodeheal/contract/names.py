@@ -78,6 +78,7 @@ JOB_FAMILY_PREFIX = "nodeheal-"  # followed by the job's name
 JOB_LOG_GROUP = "/nodeheal/jobs"  # streams: the job's name, the container, the task
 # IAM names are shared by all Regions of an account, so they contain the Region.
 NODE_ROLE = "nodeheal-node-{region}"  # of hybrid activations and instance profiles
+QUEUE_ROLE = "nodeheal-queue-{region}"  # of the compute nodes of ParallelCluster
 CONTROLLER_ROLE = "nodeheal-controllers-{region}"  # assumed to send a command to the controller of a cluster
 JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # used to pull the image and to write the log
 JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was created for
