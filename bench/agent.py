@@ -18,8 +18,8 @@ from bench.node import Device, Furnished, Journal, LogFile, device, running_agen
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.repeats import WINDOW_SECONDS
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.config import KernelLog
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.config import KernelLog
 from tests.unit.agent.fakes import IDENTITY, eventually
 
 ALL = tuple(check.name for check in CHECKS)

@@ -13,10 +13,10 @@ COUNT, LINKS = 8, 18
 # Only the watching agent sees the simulated node: `later` first, as in `main`.
 _SCRIPT = """
 import sys
-from nodeheal.agent.lazy_imports import load_when_used
+from nodeheal.agent.runtime.lazy_imports import load_when_used
 load_when_used()
 from pathlib import Path
-from nodeheal.agent import watching
+from nodeheal.agent.runtime import watching
 plain = watching.Place
 watching.Place = lambda *given: plain(*given, proc=Path({proc!r}))
 from nodeheal.agent.main import main

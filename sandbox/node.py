@@ -16,7 +16,7 @@ from typing import IO
 
 import psutil
 
-from nodeheal.agent import after_boot
+from nodeheal.agent.runtime import orders
 from nodeheal.contract.vocabulary import SchedulerKind
 from sandbox import processes
 from sandbox.iam import REGION, Credentials
@@ -274,7 +274,7 @@ class Node:
             name = f"{self.spec.node_id} agent"
             threading.Thread(target=self._note_agent_end, args=(process,), name=name, daemon=True).start()
         # As the unit of the same name does; without a stored command it does nothing.
-        if (self.directory / "orders" / after_boot.FILE).exists():
+        if (self.directory / "orders" / orders.FILE).exists():
             self.run((*AGENT[:-1], "after-boot"), self.directory, self.directory / "logs" / "after-boot.log")
 
     @property

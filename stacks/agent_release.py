@@ -150,5 +150,6 @@ def document(places: dict[str, str]) -> dict[str, Any]:
 
 def fetcher() -> str:
     """Join the agent's own modules into one Python program."""
-    texts = ((REPOSITORY / "nodeheal" / "agent" / f"{module}.py").read_text(encoding="utf-8") for module in FETCHER)
+    folder = REPOSITORY / "nodeheal" / "agent" / "transport"
+    texts = ((folder / f"{module}.py").read_text(encoding="utf-8") for module in FETCHER)
     return re.sub(r"(?m)^from nodeheal\..*\n", "", "\n".join(texts)).rstrip("\n")

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from nodeheal.agent.config import ConfigError, parse
+from nodeheal.agent.runtime.config import ConfigError, parse
 from nodeheal.contract.names import CHANNEL_NAME, EMAIL_CHANNEL
 from nodeheal.domain.complaints import Complaint, complaints_of
 from nodeheal.domain.review.console_links import RUNBOOKS

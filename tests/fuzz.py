@@ -18,9 +18,9 @@ from types import FrameType
 
 from pydantic import ValidationError
 
-from nodeheal.agent.checks import own
+from nodeheal.agent.checks import check, own
 from nodeheal.agent.checks.progress import limit_of
-from nodeheal.agent.training_step import step_in
+from nodeheal.agent.runtime.training_step import step_in
 from nodeheal.cli.job_file import JobFileRefused, parse_job_file
 from nodeheal.contract.health_event import NodeFact
 from nodeheal.contract.job_acts import parse_job_act
@@ -131,7 +131,7 @@ def targets() -> list[Target]:
             "own-check",
             own.parse_own,
             [b'{"verdict": "FAILED", "code": "full", "component": "/", "reason": "no room"}'],
-            (own.Broken,),
+            (check.Broken,),
         ),
         Target("slurm-nodes", text(lambda said: parse_nodes(said, "|x|")), [SLURM_NODES], (ValueError,)),
         Target(

@@ -1,6 +1,6 @@
 """Generates docs/reference/thresholds.md: the limits of the agent's checks that an operator can set."""
 
-from nodeheal.agent.thresholds import THRESHOLDS, Threshold
+from nodeheal.agent.runtime.thresholds import THRESHOLDS, Threshold
 
 _HEAD = """\
 # Thresholds of the agent's checks

@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     if words == ["watch"]:  # systemd's signal to stop
-        from nodeheal.agent.lazy_imports import load_when_used
+        from nodeheal.agent.runtime.lazy_imports import load_when_used
 
         load_when_used()
     return _carry_out(words)
@@ -30,8 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _carry_out(words: list[str]) -> int:
     import logging
 
-    from nodeheal.agent.config import ConfigError
-    from nodeheal.agent.log import log_to_stderr
+    from nodeheal.agent.runtime.config import ConfigError
+    from nodeheal.agent.runtime.log import log_to_stderr
 
     _make_streams_usable()
     log_to_stderr()
@@ -91,10 +91,10 @@ def _say_it_to_nobody() -> None:
 
 def _command(words: list[str]) -> int:
     if words == ["watch"]:  # the full argument parser would stay in memory: 1 MiB
-        from nodeheal.agent import watching
+        from nodeheal.agent.runtime import watching
 
         return watching.watch_as_configured(None)
-    from nodeheal.agent import commands
+    from nodeheal.agent.commands import table as commands
 
     return commands.carry_out(words)
 

@@ -1,7 +1,9 @@
 """What a shell completes: pools, nodes, jobs and incidents. Where AWS cannot be asked, it completes nothing."""
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from nodeheal.contract import names
 
@@ -52,3 +54,12 @@ def _begun(incomplete: str, ask: "Callable[[Ports], Iterable[str]]") -> list[str
     except Exception:  # a prompt is no place for an error: the command itself says what is wrong
         return []
     return [name for name in found if name.startswith(incomplete)]
+
+
+PoolArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="POOL", show_default=False, help="one pool; without it, every pool", autocompletion=pools),
+]
+PoolOption = Annotated[
+    str | None, typer.Option("--pool", help="one pool; without it, every pool", autocompletion=pools)
+]

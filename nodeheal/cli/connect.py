@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nodeheal.adapters.aws.calls import client, client_once, client_once_as, own_role_arn
-from nodeheal.cli import complete
 from nodeheal.cli.say import refuse, say
 from nodeheal.cli.settings import ENV_ACCOUNT
 from nodeheal.contract import names
@@ -36,15 +35,6 @@ if TYPE_CHECKING:
 Table = Annotated[str, typer.Option(envvar=names.ENV_TABLE, help="the state table of the deployment")]
 Why = Annotated[str, typer.Option(help="the reason: it is recorded with your name")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
-PoolArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="POOL", show_default=False, help="one pool; without it, every pool", autocompletion=complete.pools
-    ),
-]
-PoolOption = Annotated[
-    str | None, typer.Option("--pool", help="one pool; without it, every pool", autocompletion=complete.pools)
-]
 FAILED = 1
 SHOWN = 20  # pools in a complaint
 LOOK_EVERY = 0.5  # seconds

@@ -10,7 +10,8 @@ import typer
 
 from nodeheal.cli import connect
 from nodeheal.cli.approvals import IncidentId
-from nodeheal.cli.connect import AsJson, PoolArgument, PoolOption, Table, Why, clearly
+from nodeheal.cli.complete import PoolArgument, PoolOption
+from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.say import Form, Output, form_of, refuse, say, say_data, say_json
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodeheal.cli import complete, connect
-from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
+from nodeheal.cli.complete import PoolArgument
+from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.say import BAD_INPUT, Form, Output, form_of, refuse, say, say_data, say_json
 from nodeheal.contract import names
 

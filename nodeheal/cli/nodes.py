@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from nodeheal.cli import complete, connect, node_acts
-from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
+from nodeheal.cli.complete import PoolArgument
+from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
 from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
 from nodeheal.contract import names

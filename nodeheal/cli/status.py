@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodeheal.cli import connect
-from nodeheal.cli.connect import AsJson, PoolArgument, Table, clearly
+from nodeheal.cli.complete import PoolArgument
+from nodeheal.cli.connect import AsJson, Table, clearly
 from nodeheal.cli.say import Form, Output, form_of, refuse, say_data
 from nodeheal.contract import names
 

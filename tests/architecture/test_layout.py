@@ -5,8 +5,10 @@ import importlib.util
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 from nodeheal import ports as ports_module
@@ -31,6 +33,25 @@ def test_imports_point_one_way() -> None:
     )
 
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("package", ["nodeheal.agent", "nodeheal.cli"])
+def test_modules_import_one_another_in_no_circle(package: str) -> None:
+    graph = grimp.build_graph("nodeheal", exclude_type_checking_imports=True)
+    modules = graph.find_descendants(package)
+
+    TopologicalSorter({name: graph.find_modules_directly_imported_by(name) & modules for name in modules}).prepare()
+
+
+def test_the_agents_modules_are_in_folders_that_say_what_lives_there() -> None:
+    agent = REPOSITORY / "nodeheal" / "agent"
+    folders = [path.parent for path in agent.glob("*/__init__.py")]
+
+    assert {path.name for path in agent.glob("*.py")} == {"__init__.py", "main.py"}
+    assert len(folders) > 6
+    assert [
+        folder.name for folder in folders if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    ] == []
 
 
 @pytest.mark.parametrize("stem", STEMS)

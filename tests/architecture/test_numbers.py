@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.all_reduce import ROUNDS
 from nodeheal.agent.checks import follower, progress
 from nodeheal.agent.checks.registry import CHECKS
-from nodeheal.agent.config import AgentConfig, OwnCheck
 from nodeheal.agent.diagnostics import fabric as fabric_test
+from nodeheal.agent.diagnostics.all_reduce import ROUNDS
 from nodeheal.agent.diagnostics.stress import LOAD_SECONDS
-from nodeheal.agent.fault_counts import MOST_KINDS
-from nodeheal.agent.loop import FILE_POLL_SECONDS
+from nodeheal.agent.identity.signing import ROTATE_SECONDS
 from nodeheal.agent.node_commands.reboot import DELAY_SECONDS, EXIT_REBOOT, FALLBACK_SECONDS
-from nodeheal.agent.signing import ROTATE_SECONDS
-from nodeheal.agent.thresholds import DISK_FULL, MOUNT_ANSWER, MOUNT_FULL, RAM_CORRECTED, ZOMBIES
+from nodeheal.agent.runtime.config import AgentConfig, OwnCheck
+from nodeheal.agent.runtime.loop import FILE_POLL_SECONDS
+from nodeheal.agent.runtime.thresholds import DISK_FULL, MOUNT_ANSWER, MOUNT_FULL, RAM_CORRECTED, ZOMBIES
+from nodeheal.agent.transport.fault_counts import MOST_KINDS
 from nodeheal.checkpoints.single_files import CHECKED_BYTES
 from nodeheal.checkpoints.torch_distributed import EXACT_BYTES
 from nodeheal.contract import fabric

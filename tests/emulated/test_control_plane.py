@@ -16,16 +16,16 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodeheal import __version__
-from nodeheal.agent import heartbeat_client as agent_heartbeat
-from nodeheal.agent.aws_client import AwsClient
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.fallback import Fallback
-from nodeheal.agent.heartbeat_client import HeartbeatItem
-from nodeheal.agent.metrics import NodeMetrics, NotPut
-from nodeheal.agent.signing import Signer
-from nodeheal.agent.spool import Spool
-from nodeheal.agent.sts_identity import StsIdentity
+from nodeheal.agent.identity.signing import Signer
+from nodeheal.agent.identity.sts_identity import StsIdentity
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.transport import heartbeat_client as agent_heartbeat
+from nodeheal.agent.transport.aws_client import AwsClient
+from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.fallback import Fallback
+from nodeheal.agent.transport.heartbeat_client import HeartbeatItem
+from nodeheal.agent.transport.metrics import NodeMetrics, NotPut
+from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, Decision, Reservation, StepRequest

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 
 from nodeheal.adapters.aws.notifier import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
-from nodeheal.agent.upload import NotUploaded, read_ticket, upload
+from nodeheal.agent.transport.upload import NotUploaded, read_ticket, upload
 from nodeheal.contract import names
 from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import Decision, StepRequest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.metrics import PUBLISHED
+from nodeheal.agent.transport.metrics import PUBLISHED
 from nodeheal.contract import metrics, names
 from nodeheal.contract.metrics import METRICS
 from nodeheal.contract.vocabulary import Escalation, Family

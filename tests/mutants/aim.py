@@ -37,7 +37,11 @@ _CORE = (
     "recovery.recover",
 )
 # The node's own rule, and the conditional writes: their twins in DynamoDB are held to the same by tests/twins.
-_ELSEWHERE = ("nodeheal.agent.node_command", "nodeheal.adapters.memory.stores", "nodeheal.adapters.memory.world")
+_ELSEWHERE = (
+    "nodeheal.agent.commands.node_command",
+    "nodeheal.adapters.memory.stores",
+    "nodeheal.adapters.memory.world",
+)
 
 
 def modules() -> dict[str, Path]:

@@ -14,10 +14,11 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from nodeheal.agent import slurm as agent
-from nodeheal.agent.commands import carry_out
-from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED
-from nodeheal.agent.slurm import EXIT_NO_ANSWER, Controller, NoAnswerError
+from nodeheal.agent.commands.node_command import EXIT_DONE, EXIT_REFUSED
+from nodeheal.agent.commands.table import carry_out
+from nodeheal.agent.slurm import controller as agent
+from nodeheal.agent.slurm.controller import Controller, NoAnswerError
+from nodeheal.agent.slurm.verbs import EXIT_NO_ANSWER
 from nodeheal.cli.main import app
 from nodeheal.parsers.slurm import SlurmJob
 from nodeheal.parsers.slurm_report import SlurmReport, unpack

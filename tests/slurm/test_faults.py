@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeheal.agent.slurm import Controller
+from nodeheal.agent.slurm.controller import Controller
 from sandbox.slurm import why_missing
 from tests.slurm.cluster import Alone, Slurm
 from tests.slurm.two_controllers import TwoControllers

@@ -12,7 +12,7 @@ from moto import mock_aws
 
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
-from nodeheal.agent import heartbeat_client as agent
+from nodeheal.agent.transport import heartbeat_client as agent
 from nodeheal.contract import names
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.ports import Ports

@@ -8,7 +8,7 @@ from moto import mock_aws
 
 from nodeheal.adapters.aws import node_keys
 from nodeheal.adapters.aws.node_keys import FRESH_SECONDS, LACKING_SECONDS, DynamoNodeKeys
-from nodeheal.agent import heartbeat_client as agent
+from nodeheal.agent.transport import heartbeat_client as agent
 from nodeheal.contract import names
 from nodeheal.contract.signature import key_id_of
 from tests.twins.test_heartbeats import client_of

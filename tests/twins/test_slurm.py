@@ -10,7 +10,7 @@ import pytest
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.slurm.controller import ANSWER_SECONDS, SlurmController
 from nodeheal.adapters.slurm.scheduler import SlurmScheduler
-from nodeheal.agent.slurm import LOST, REQUEUED
+from nodeheal.agent.slurm.controller import LOST, REQUEUED
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused

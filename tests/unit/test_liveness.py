@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.runtime.config import AgentConfig
 from nodeheal.contract.vocabulary import NodeState, Verdict
 from nodeheal.domain.fleet.liveness import (
     CONFIRMED,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import config
+from nodeheal.agent.runtime import config
 from nodeheal.contract import names
 
 yaml = pytest.importorskip("yaml")

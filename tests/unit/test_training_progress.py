@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nodeheal.adapters.aws.heartbeats import _read
-from nodeheal.agent.heartbeat_client import Heartbeat as Beat
-from nodeheal.agent.heartbeat_client import request
-from nodeheal.agent.training_step import RUNS, steps_in
+from nodeheal.agent.runtime.training_step import RUNS, steps_in
+from nodeheal.agent.transport.heartbeat_client import Heartbeat as Beat
+from nodeheal.agent.transport.heartbeat_client import request
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.jobs.training_progress import training_progress

@@ -11,7 +11,7 @@ from uuid import UUID
 import boto3
 from moto import mock_aws
 
-from nodeheal.agent.heartbeat_client import Heartbeat, request
+from nodeheal.agent.transport.heartbeat_client import Heartbeat, request
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.node_command import why_refuse
+from nodeheal.agent.commands.node_command import why_refuse
+from nodeheal.agent.runtime.clock import Clock
 from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, Provider, Verdict

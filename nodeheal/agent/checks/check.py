@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeheal.agent.checks.check_result import CheckResult, CheckSchedule, Problem, State
-from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.runtime.config import AgentConfig
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Finding
 
 __all__ = ["Check", "CheckResult", "Place", "Problem", "State", "always"]
+
+
+class Broken(OSError):
+    """An operator's own check is broken or may not run, so nothing is known of the node."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nodeheal.agent.checks.check_result import CheckResult, CheckSchedule, Problem
-from nodeheal.agent.event import Accelerator, verdict_of
+from nodeheal.agent.transport.event import Accelerator, verdict_of
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.tool_report import GRAVITY

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeheal.agent.event import Accelerator
+from nodeheal.agent.transport.event import Accelerator
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Finding
 

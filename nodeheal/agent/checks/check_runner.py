@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from nodeheal.agent.checks.check import Check, Place, State
 from nodeheal.agent.checks.check_ipc import READ_BYTES, Answer, Lines, answer_of
 from nodeheal.agent.checks.check_process import EXIT_REPORTED, run_check
-from nodeheal.agent.forking import forked
+from nodeheal.agent.runtime.forking import forked
 
 KILL_GRACE_SECONDS = 1.0
 END_TICK_SECONDS = 0.01  # a process that has closed its pipe is about to end

@@ -9,9 +9,9 @@ from typing import Any
 
 from nodeheal.agent.checks.check_ipc import Answer, finding_of, verdict_on
 from nodeheal.agent.checks.check_result import CheckResult, CheckSchedule, Problem, State
-from nodeheal.agent.event import Accelerator, verdict_of
-from nodeheal.agent.gauges import Sample
-from nodeheal.agent.jitter import between
+from nodeheal.agent.runtime.jitter import between
+from nodeheal.agent.transport.event import Accelerator, verdict_of
+from nodeheal.agent.transport.gauges import Sample
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.tool_report import GRAVITY

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
-from nodeheal.agent.thresholds import CLOCK_WRONG
+from nodeheal.agent.runtime.thresholds import CLOCK_WRONG
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 
@@ -50,7 +50,7 @@ def _date_of(place: Place) -> str:
     """Read the Date header, in the check's process only: the connection module is not loaded into the agent for it."""
     import http.client
 
-    from nodeheal.agent.aws_client import endpoint
+    from nodeheal.agent.transport.aws_client import endpoint
 
     url = urlsplit(place.config.endpoint_url or endpoint("events", place.config.region))
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.dcgm_drills import marked
+from nodeheal.agent.checks.dcgm_host import dcgmi
 from nodeheal.agent.checks.hardware import has_nvidia
+from nodeheal.agent.checks.nvlink_state import COMMAND, SECONDS, printed_state
 from nodeheal.agent.checks.tools import is_installed
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.dcgm_drills import marked
-from nodeheal.agent.dcgm_host import dcgmi
 from nodeheal.agent.diagnostics.bench import Output
-from nodeheal.agent.nvlink_state import COMMAND, SECONDS, printed_state
+from nodeheal.agent.runtime.config import AgentConfig
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.dcgm_errors import is_about_nvlinks
 from nodeheal.parsers.dcgm_health import parse_health

@@ -11,12 +11,12 @@ from collections.abc import Generator, Iterator
 
 from nodeheal.agent.checks import dcgm
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.dcgm_drills import marked
+from nodeheal.agent.checks.dcgm_host import dcgmi
 from nodeheal.agent.checks.follower import Follower
 from nodeheal.agent.checks.gpu_reading import numbers
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.tools import is_installed
-from nodeheal.agent.dcgm_drills import marked
-from nodeheal.agent.dcgm_host import dcgmi
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.dcgm_dmon import read_rows
 from nodeheal.parsers.dcgm_injected import DOUBLE_BIT_FIELDS, POLICY_DOUBLE_BIT

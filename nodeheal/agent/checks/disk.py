@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
-from nodeheal.agent.thresholds import DISK_FULL
+from nodeheal.agent.runtime.thresholds import DISK_FULL
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from nodeheal.agent.checks.check import Problem, State
 from nodeheal.agent.checks.gpu_reading import GpuReading, numbers, problem
 from nodeheal.agent.checks.nvlink import judge_links
-from nodeheal.agent.event import Accelerator, verdict_of
-from nodeheal.agent.thresholds import (
+from nodeheal.agent.runtime.thresholds import (
     GPU_FABRIC,
     GPU_LASTING,
     GPU_LOW_CLOCK,
@@ -20,6 +19,7 @@ from nodeheal.agent.thresholds import (
     Limit,
     default_limit,
 )
+from nodeheal.agent.transport.event import Accelerator, verdict_of
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers import nvidia_smi_fields
 from nodeheal.parsers.tool_report import GRAVITY, Fault

@@ -19,7 +19,7 @@ from nodeheal.agent.checks.gpu_reading import GpuReading, problem
 from nodeheal.agent.checks.hardware import gpus_with_driver
 from nodeheal.agent.checks.nvml import GpuEvent, Nvml
 from nodeheal.agent.checks.tools import is_installed
-from nodeheal.agent.thresholds import Limit
+from nodeheal.agent.runtime.thresholds import Limit
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 

@@ -13,7 +13,7 @@ from itertools import islice, takewhile
 
 from nodeheal.agent.checks.follower import Follower
 from nodeheal.agent.checks.repeats import Observation
-from nodeheal.agent.event import clip
+from nodeheal.agent.transport.event import clip
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.journal_entry import FIELDS, JournalEntry, parse_journal_entry
 from nodeheal.parsers.kernel_filter import all_lines, suspicious_lines

@@ -14,9 +14,9 @@ from nodeheal.agent.checks.file_tail import FileTail, RawLine
 from nodeheal.agent.checks.kmsg import RECORDS_A_TURN, KmsgReader
 from nodeheal.agent.checks.pci_tree import PciTree
 from nodeheal.agent.checks.repeats import Observation, Repeats, load
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.config import KernelLog
-from nodeheal.agent.event import EventFactory, HealthEvent, Identity, clip
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.config import KernelLog
+from nodeheal.agent.transport.event import EventFactory, HealthEvent, Identity, clip
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.kernel_header import timeless

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
-from nodeheal.agent.thresholds import MEMORY_STALLED
+from nodeheal.agent.runtime.thresholds import MEMORY_STALLED
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.checks.disk import fuller, parse_mounts
 from nodeheal.agent.diagnostics.bench import Output
-from nodeheal.agent.thresholds import MOUNT_ANSWER, MOUNT_FULL
+from nodeheal.agent.runtime.thresholds import MOUNT_ANSWER, MOUNT_FULL
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.tool_report import first_line

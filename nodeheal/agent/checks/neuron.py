@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.checks.hardware import Expected, expected_neuron_devices, instance_type, neuron_devices_of, text_of
-from nodeheal.agent.event import Accelerator
+from nodeheal.agent.transport.event import Accelerator
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding, Report
 from nodeheal.parsers.neuron_tools import ERROR_COUNTERS, READ, parse_neuron, parse_neuron_tree

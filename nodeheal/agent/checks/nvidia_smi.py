@@ -11,7 +11,7 @@ from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, Stat
 from nodeheal.agent.checks.dedupe import without_duplicates
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.tools import is_installed
-from nodeheal.agent.thresholds import NVIDIA_SMI
+from nodeheal.agent.runtime.thresholds import NVIDIA_SMI
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
 

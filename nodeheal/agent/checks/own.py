@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
-from nodeheal.agent.config import AgentConfig, OwnCheck
-from nodeheal.agent.event import CHECK_CHARACTERS, clip
+from nodeheal.agent.checks.check import Broken, Check, CheckResult, Place, Problem, State
+from nodeheal.agent.runtime.config import AgentConfig, OwnCheck
+from nodeheal.agent.transport.event import CHECK_CHARACTERS, clip
 from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.contract.words import OWN_CODE, OWN_NAME, word
@@ -30,10 +30,6 @@ SETTLE_SECONDS = 60.0
 _KEYS = ("verdict", "code", "component", "reason")
 _COMPONENT_CHARACTERS = 128
 _WRONG = (Verdict.DEGRADED, Verdict.FAILED)
-
-
-class Broken(OSError):
-    """The check itself is broken or may not run, so nothing is known of the node."""
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodeheal.agent.checks.own import Broken
-from nodeheal.agent.file_owner import ROOT, user_of
-from nodeheal.agent.probe import KILL_GRACE_SECONDS, killed_with
-from nodeheal.agent.safe_files import why_unsafe
+from nodeheal.agent.checks.check import Broken
+from nodeheal.agent.runtime.file_owner import ROOT, user_of
+from nodeheal.agent.runtime.probe import KILL_GRACE_SECONDS, killed_with
+from nodeheal.agent.runtime.safe_files import why_unsafe
 
 OUTPUT_BYTES = 64 * 1024  # of stdout; more is an error
 ERROR_BYTES = 4096  # of stderr; the rest is discarded

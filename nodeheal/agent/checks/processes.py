@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
 from nodeheal.agent.checks.gpu_processes import gpu_users, holds_accelerator
-from nodeheal.agent.thresholds import ZOMBIES
+from nodeheal.agent.runtime.thresholds import ZOMBIES
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 

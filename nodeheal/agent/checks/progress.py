@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
-from nodeheal.agent.safe_files import open_file
+from nodeheal.agent.runtime.safe_files import open_file
 from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding

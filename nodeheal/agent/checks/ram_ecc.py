@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
-from nodeheal.agent.thresholds import RAM_CORRECTED
+from nodeheal.agent.runtime.thresholds import RAM_CORRECTED
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 

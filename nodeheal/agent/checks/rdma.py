@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.checks.pci_tree import AMAZON, EFA_PREFIX
-from nodeheal.agent.thresholds import RDMA_ERRORS
+from nodeheal.agent.runtime.thresholds import RDMA_ERRORS
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.efa_tools import EFA_COUNTERS, IB_COUNTERS, parse_efa_tree
 from nodeheal.parsers.finding import Finding

@@ -20,7 +20,7 @@ from nodeheal.agent.checks import (
     rdma,
 )
 from nodeheal.agent.checks.check import Check
-from nodeheal.agent.config import AgentConfig, ConfigError
+from nodeheal.agent.runtime.config import AgentConfig, ConfigError
 
 CHECKS: tuple[Check, ...] = (
     gpu_state.CHECK,

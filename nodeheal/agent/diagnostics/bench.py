@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent import probe
+from nodeheal.agent.runtime import probe
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Report
 

@@ -4,9 +4,9 @@ import re
 import time
 from dataclasses import replace
 
-from nodeheal.agent import nvlink_state
+from nodeheal.agent.checks import nvlink_state
 from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.agent.thresholds import GPU_FABRIC
+from nodeheal.agent.runtime.thresholds import GPU_FABRIC
 from nodeheal.contract.check_seconds import LONGEST_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
 from nodeheal.parsers.dcgm_diag import cannot_under_mig, parse_diagnostic

@@ -16,6 +16,6 @@ def check(bench: Bench) -> tuple[Report, Output]:
     """Run fi_info, and read the kernel's port states."""
     provided = bench.run(["fi_info", "-p", "efa"], SECONDS)
     reports = [provided.no_answer("fi_info") or parse_efa(provided.text + provided.errors)]
-    ports = bench.run([sys.executable, "-m", "nodeheal.agent.host_snapshot", "ports"], SECONDS)
+    ports = bench.run([sys.executable, "-m", "nodeheal.agent.evidence.host_snapshot", "ports"], SECONDS)
     reports.append(ports.no_answer("the ports") or parse_efa(ports.text))
     return worst_of(reports), ports

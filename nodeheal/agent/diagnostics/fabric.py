@@ -53,7 +53,7 @@ class FabricTest:
     def reduce(self, seconds: float) -> list[str]:
         """Return the all-reduce command, on the next port: the serving node listens there only after the first test."""
         libraries = ":".join(filter(None, (os.environ.get("LD_LIBRARY_PATH", ""), *LIBRARIES)))
-        told = ["env", f"LD_LIBRARY_PATH={libraries}", sys.executable, "-m", "nodeheal.agent.all_reduce"]
+        told = ["env", f"LD_LIBRARY_PATH={libraries}", sys.executable, "-m", "nodeheal.agent.diagnostics.all_reduce"]
         return [*told, "--peer", self.peer, "--port", str(self.port + 1), "--seconds", f"{seconds:g}"]
 
     @property

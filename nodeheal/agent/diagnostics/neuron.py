@@ -20,7 +20,7 @@ def check(bench: Bench) -> tuple[Report, Output]:
     """Run all parts; the output is that of the last tool."""
     listed = bench.run(["neuron-ls", "--json-output"], LIST_SECONDS)
     reports = [listed.no_answer("neuron-ls") or parse_neuron(listed.text, bench.accelerators)]
-    counters = bench.run([sys.executable, "-m", "nodeheal.agent.host_snapshot", "neuron"], COUNTERS_SECONDS)
+    counters = bench.run([sys.executable, "-m", "nodeheal.agent.evidence.host_snapshot", "neuron"], COUNTERS_SECONDS)
     reports.append(counters.no_answer("the counters") or parse_neuron(counters.text, bench.accelerators))
     if bench.level < COLLECTIVE_LEVEL:
         return worst_of(reports), counters

@@ -46,4 +46,6 @@ def _read(output: Output, seconds: int) -> Report:
 
 def _host(bench: Bench) -> dict[str, str]:
     """Read the kernel's values. Where there are none, as on most virtual machines, that is no fault and no proof."""
-    return read_host(bench.run([sys.executable, "-m", "nodeheal.agent.host_snapshot", "host"], HOST_SECONDS).text)
+    return read_host(
+        bench.run([sys.executable, "-m", "nodeheal.agent.evidence.host_snapshot", "host"], HOST_SECONDS).text
+    )

@@ -11,8 +11,8 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
-from nodeheal.agent import config as configuration
-from nodeheal.agent.node_command import LATEST, NodeCommand, number
+from nodeheal.agent.commands.node_command import LATEST, NodeCommand, number
+from nodeheal.agent.runtime import config as configuration
 
 EXIT_BROKEN = 70  # as in main.py
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
-from nodeheal.agent.safe_files import replace_file
+from nodeheal.agent.commands.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.config import AgentConfig
+from nodeheal.agent.runtime.safe_files import replace_file
 
 # Tasks run as any user: they read, and only this process writes.
 FILE_MODE = 0o644

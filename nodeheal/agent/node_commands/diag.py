@@ -13,17 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep
 
-from nodeheal.agent import after_boot
-from nodeheal.agent.bus import EventBus
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.compose import event_bus, open_spool
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.dcgm_host import dcgmi
-from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
-from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.agent.event import DiagnosticResult, DiagnosticsFinished, EventFactory
-from nodeheal.agent.machine import accelerators
-from nodeheal.agent.node_command import (
+from nodeheal.agent.checks.dcgm_host import dcgmi
+from nodeheal.agent.commands.node_command import (
     EXIT_DONE,
     EXIT_REFUSED,
     NodeCommand,
@@ -33,8 +24,17 @@ from nodeheal.agent.node_command import (
     report,
     why_refuse,
 )
-from nodeheal.agent.safe_files import open_folder
-from nodeheal.agent.spool import Spool
+from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
+from nodeheal.agent.diagnostics.bench import Bench, Output
+from nodeheal.agent.identity.machine import accelerators
+from nodeheal.agent.runtime import orders
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.compose import event_bus, open_spool
+from nodeheal.agent.runtime.config import AgentConfig
+from nodeheal.agent.runtime.safe_files import open_folder
+from nodeheal.agent.transport.bus import EventBus
+from nodeheal.agent.transport.event import DiagnosticResult, DiagnosticsFinished, EventFactory
+from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
 from nodeheal.parsers.finding import Report
@@ -72,7 +72,7 @@ def diagnose(command: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: E
         if refusal:
             logger.error("diagnostics refused", extra={"why": refusal, "request": command.request_id})
             return EXIT_REFUSED
-        after_boot.forget(config)
+        orders.forget(config)
         parts = run_all(command, config, clock)
     found = _named_first(worst_of([part for part, _, _ in parts]), command.first)
     results = tuple(result for _, result, _ in parts)

@@ -14,15 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nodeheal import __version__
-from nodeheal.agent import bundle
-from nodeheal.agent.bus import EventBus
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.compose import event_bus, open_spool
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.confirm import NOT_ASKED, confirm, read_accusation
-from nodeheal.agent.event import Confirmed, EventFactory, Saved
-from nodeheal.agent.evidence_commands import evidence_commands
-from nodeheal.agent.node_command import (
+from nodeheal.agent.commands.node_command import (
     EXIT_DONE,
     EXIT_REFUSED,
     NodeCommand,
@@ -32,8 +24,16 @@ from nodeheal.agent.node_command import (
     whole_number,
     why_refuse,
 )
-from nodeheal.agent.spool import Spool
-from nodeheal.agent.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
+from nodeheal.agent.evidence import bundle
+from nodeheal.agent.evidence.confirm import NOT_ASKED, confirm, read_accusation
+from nodeheal.agent.evidence.evidence_commands import evidence_commands
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.compose import event_bus, open_spool
+from nodeheal.agent.runtime.config import AgentConfig
+from nodeheal.agent.transport.bus import EventBus
+from nodeheal.agent.transport.event import Confirmed, EventFactory, Saved
+from nodeheal.agent.transport.spool import Spool
+from nodeheal.agent.transport.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
 from nodeheal.contract import names
 
 TICKET_CHARACTERS = 64 * 1024

@@ -8,14 +8,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nodeheal.agent.bus import EventBus
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.compose import event_bus, open_spool
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.diagnostics.bench import Bench
-from nodeheal.agent.diagnostics.fabric import FabricTest, check
-from nodeheal.agent.event import EventFactory
-from nodeheal.agent.node_command import (
+from nodeheal.agent.commands.node_command import (
     EXIT_DONE,
     EXIT_REFUSED,
     NodeCommand,
@@ -26,8 +19,15 @@ from nodeheal.agent.node_command import (
     whole_number,
     why_refuse,
 )
+from nodeheal.agent.diagnostics.bench import Bench
+from nodeheal.agent.diagnostics.fabric import FabricTest, check
 from nodeheal.agent.node_commands.diag import summary
-from nodeheal.agent.spool import Spool
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.compose import event_bus, open_spool
+from nodeheal.agent.runtime.config import AgentConfig
+from nodeheal.agent.transport.bus import EventBus
+from nodeheal.agent.transport.event import EventFactory
+from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.vocabulary import FabricRole
 from nodeheal.parsers.finding import Report
 from nodeheal.parsers.tool_report import unknown

@@ -15,14 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nodeheal.agent.bus import EventBus
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.compose import event_bus, open_spool
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.event import EventFactory, Found
-from nodeheal.agent.file_owner import ROOT
-from nodeheal.agent.mount_identity import see_apart
-from nodeheal.agent.node_command import (
+from nodeheal.agent.commands.node_command import (
     EXIT_DONE,
     EXIT_REFUSED,
     NodeCommand,
@@ -31,8 +24,15 @@ from nodeheal.agent.node_command import (
     report,
     why_refuse,
 )
-from nodeheal.agent.spool import Spool
-from nodeheal.agent.training_step import last_step
+from nodeheal.agent.identity.mount_identity import see_apart
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.compose import event_bus, open_spool
+from nodeheal.agent.runtime.config import AgentConfig
+from nodeheal.agent.runtime.file_owner import ROOT
+from nodeheal.agent.runtime.training_step import last_step
+from nodeheal.agent.transport.bus import EventBus
+from nodeheal.agent.transport.event import EventFactory, Found
+from nodeheal.agent.transport.spool import Spool
 from nodeheal.checkpoints.apart import list_apart
 from nodeheal.checkpoints.found import Listing
 from nodeheal.checkpoints.place import why_not_plain

@@ -15,10 +15,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.config import AgentConfig, KernelLog
-from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
-from nodeheal.agent.safe_files import open_file
+from nodeheal.agent.commands.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.config import AgentConfig, KernelLog
+from nodeheal.agent.runtime.safe_files import open_file
 from nodeheal.contract.names import DRILL_MARK
 
 # A kernel record has at most 1 KiB.

@@ -12,12 +12,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent import probe
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.dcgm_drills import note
-from nodeheal.agent.dcgm_host import dcgmi
-from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, whole_number, why_refuse
+from nodeheal.agent.checks.dcgm_drills import note
+from nodeheal.agent.checks.dcgm_host import dcgmi
+from nodeheal.agent.commands.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, whole_number, why_refuse
+from nodeheal.agent.runtime import probe
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.config import AgentConfig
 
 EXIT_NOT_INJECTED = 1
 SECONDS = 20.0

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent import after_boot, systemd
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
+from nodeheal.agent.commands.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
+from nodeheal.agent.runtime import orders, systemd
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.config import AgentConfig
 from nodeheal.contract.json_text import read_json
 
 EXIT_REBOOT = 194
@@ -61,7 +61,7 @@ def reboot(order: RebootCommand, config: AgentConfig, clock: Clock, call: system
     if not why_not:
         _leave_mark(order, folder)
         # After arming the timer: a disk that hangs must not keep the node from its reboot.
-        left = after_boot.leave(order.after_boot, running, config, call)
+        left = orders.leave(order.after_boot, running, config, call)
         diagnoses = {"diagnoses": left} if left else {}
         return _answer({"rebooting": running, "in_seconds": DELAY_SECONDS, **diagnoses}, EXIT_DONE)
     refusal = _too_late(order, FALLBACK_SECONDS, clock)
@@ -154,7 +154,7 @@ def _add_arguments(_: argparse.ArgumentParser) -> None:
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    asked = RebootCommand(arguments.boot_id, arguments.expires_at, os.environ.get(after_boot.VARIABLE, ""))
+    asked = RebootCommand(arguments.boot_id, arguments.expires_at, os.environ.get(orders.VARIABLE, ""))
     return reboot(asked, config, Clock())
 
 

@@ -20,17 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from nodeheal.agent.bus import EventBus
 from nodeheal.agent.checks.check import Place
 from nodeheal.agent.checks.gpu_processes import holds_accelerator
 from nodeheal.agent.checks.hardware import nvswitches
 from nodeheal.agent.checks.nvidia_services import FABRIC_MANAGER, PERSISTENCE
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.compose import event_bus, open_spool
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.event import CHECK_CHARACTERS, EventFactory, NodeFact, clip
-from nodeheal.agent.node_command import (
+from nodeheal.agent.commands.node_command import (
     EXIT_DONE,
     EXIT_REFUSED,
     NodeCommand,
@@ -39,7 +34,12 @@ from nodeheal.agent.node_command import (
     report,
     why_refuse,
 )
-from nodeheal.agent.spool import Spool
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.compose import event_bus, open_spool
+from nodeheal.agent.runtime.config import AgentConfig
+from nodeheal.agent.transport.bus import EventBus
+from nodeheal.agent.transport.event import CHECK_CHARACTERS, EventFactory, NodeFact, clip
+from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract import words
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.parsers.nvidia_smi_readers import address

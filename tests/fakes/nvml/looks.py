@@ -16,8 +16,8 @@ from nodeheal.agent.checks import gpu_state
 from nodeheal.agent.checks.check import Place, always
 from nodeheal.agent.checks.check_ipc import dumped
 from nodeheal.agent.checks.check_runner import CheckRunner
-from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.runtime.config import AgentConfig, KernelLog
 from nodeheal.contract.vocabulary import Provider
 
 

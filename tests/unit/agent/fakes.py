@@ -13,13 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from nodeheal.agent.aws_client import AwsClient
-from nodeheal.agent.bus import EventBus
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.event import EventFactory, HealthEvent, Identity
-from nodeheal.agent.heartbeat_client import PublicKey
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.config import AgentConfig
+from nodeheal.agent.transport.aws_client import AwsClient
+from nodeheal.agent.transport.bus import EventBus
+from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.event import EventFactory, HealthEvent, Identity
+from nodeheal.agent.transport.heartbeat_client import PublicKey
 from nodeheal.contract.vocabulary import Family, Provider
 from nodeheal.parsers.finding import Finding
 from sandbox.toml import toml

@@ -1,5 +1,6 @@
 """What the command of a reboot leaves for the next boot: run once, there only, and while it is worth something."""
 
+import argparse
 import json
 import os
 import threading
@@ -11,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent import after_boot, commands
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.config import AgentConfig, load
-from nodeheal.agent.node_command import EXIT_REFUSED
+from nodeheal.agent import node_commands
+from nodeheal.agent.commands import table as commands
+from nodeheal.agent.commands.node_command import EXIT_REFUSED
 from nodeheal.agent.node_commands import diag
+from nodeheal.agent.runtime import orders
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.config import AgentConfig, load
 from tests.unit.agent.fakes import IDENTITY, NodeFolder
 
 ORDER = {"level": "2", "checks": "dcgm,efa", "first": "pcie", "request_id": "inc-1-2.0af", "expires_at": "1790000000"}
@@ -36,24 +39,24 @@ def config(node: NodeFolder) -> AgentConfig:
 
 @pytest.fixture
 def place(config: AgentConfig) -> Path:
-    return Path(config.orders_dir) / after_boot.FILE
+    return Path(config.orders_dir) / orders.FILE
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What `nodeheal-agent` is asked for."""
-    words: list[list[str]] = []
-    monkeypatch.setattr(commands, "_COMMANDS", {**commands._COMMANDS})
-    carry_out = commands.carry_out
+    """The diagnostics that are run."""
+    run: list[list[str]] = []
 
-    def seen(given: Sequence[str]) -> int:
-        if "after-boot" in given:
-            return carry_out(given)
-        words.append(list(given))
+    def carry_out(arguments: argparse.Namespace) -> int:
+        run.append(sorted(f"{name}={_spelled(value)}" for name, value in vars(arguments).items()))
         return 0
 
-    monkeypatch.setattr(commands, "carry_out", seen)
-    return words
+    monkeypatch.setattr(node_commands, "carry_out", carry_out)
+    return run
+
+
+def _spelled(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def boots(node: NodeFolder, *more: str) -> int:
@@ -63,17 +66,23 @@ def boots(node: NodeFolder, *more: str) -> int:
 def test_what_was_left_is_run_once_after_the_boot(
     node: NodeFolder, config: AgentConfig, place: Path, asked: list[list[str]]
 ) -> None:
-    assert after_boot.leave(packed(), config.boot_id(), config, enabled) == ORDER["request_id"]
+    assert orders.leave(packed(), config.boot_id(), config, enabled) == ORDER["request_id"]
     assert place.stat().st_mode & 0o777 == 0o600
     node.reboots("boot-2")
 
     assert [boots(node), boots(node)] == [0, 0]
 
-    [words] = asked
-    assert words == [
-        f"--config={node.config_file}",
-        *("run", "diag", "--boot-id=boot-2", "--level=2", "--checks=dcgm,efa", "--first=pcie"),
-        *("--request-id=inc-1-2.0af", "--expires-at=1790000000"),
+    [options] = asked
+    assert options == [
+        "boot_id=boot-2",
+        "checks=dcgm,efa",
+        "command_name=diag",
+        f"config={node.config_file}",
+        "deadline_seconds=None",
+        "expires_at=1790000000.0",
+        "first=pcie",
+        "level=2",
+        "request_id=inc-1-2.0af",
     ]
     assert not place.exists()
 
@@ -86,7 +95,7 @@ def test_the_diagnostics_take_what_was_left(node: NodeFolder, config: AgentConfi
         return 0
 
     monkeypatch.setattr(diag, "diagnose", diagnose)
-    after_boot.leave(packed(), config.boot_id(), config, enabled)
+    orders.leave(packed(), config.boot_id(), config, enabled)
     node.reboots("boot-2")
 
     assert boots(node) == 0
@@ -99,7 +108,7 @@ def test_the_diagnostics_take_what_was_left(node: NodeFolder, config: AgentConfi
 def test_on_the_boot_that_was_to_be_ended_nothing_is_run(
     node: NodeFolder, config: AgentConfig, place: Path, asked: list[list[str]]
 ) -> None:
-    after_boot.leave(packed(), config.boot_id(), config, enabled)
+    orders.leave(packed(), config.boot_id(), config, enabled)
 
     assert boots(node) == 3
     assert asked == []
@@ -120,7 +129,7 @@ def test_on_the_boot_that_was_to_be_ended_nothing_is_run(
     ],
 )
 def test_what_is_no_order_is_not_left(config: AgentConfig, place: Path, text: str) -> None:
-    assert after_boot.leave(text, "boot-1", config, enabled) == ""
+    assert orders.leave(text, "boot-1", config, enabled) == ""
     assert not place.exists()
 
 
@@ -131,16 +140,16 @@ def test_a_node_without_the_unit_leaves_nothing(config: AgentConfig, place: Path
         asked.append(command)
         return "systemctl: exit code 1: disabled"
 
-    assert after_boot.leave(packed(), "boot-1", config, disabled) == ""
-    assert asked == [["systemctl", "is-enabled", "--quiet", after_boot.UNIT]]
+    assert orders.leave(packed(), "boot-1", config, disabled) == ""
+    assert asked == [["systemctl", "is-enabled", "--quiet", orders.UNIT]]
     assert not place.exists()
 
 
 def test_a_node_that_stays_up_forgets_it(config: AgentConfig, place: Path) -> None:
-    after_boot.leave(packed(), "boot-1", config, enabled)
+    orders.leave(packed(), "boot-1", config, enabled)
 
-    after_boot.forget(config)
-    after_boot.forget(config)
+    orders.forget(config)
+    orders.forget(config)
 
     assert not place.exists()
 
@@ -170,7 +179,7 @@ def test_what_is_no_order_of_roots_is_not_run(
 def test_what_was_left_for_the_machine_of_which_this_disk_is_a_copy_is_not_run(
     node: NodeFolder, config: AgentConfig, place: Path, asked: list[list[str]]
 ) -> None:
-    after_boot.leave(packed(), config.boot_id(), replace(config, node_id="mi-0origin"), enabled)
+    orders.leave(packed(), config.boot_id(), replace(config, node_id="mi-0origin"), enabled)
     node.reboots("boot-2")
 
     assert boots(node) == EXIT_REFUSED
@@ -181,7 +190,7 @@ def test_what_was_left_for_the_machine_of_which_this_disk_is_a_copy_is_not_run(
 def test_an_order_of_another_user_is_not_run(
     node: NodeFolder, config: AgentConfig, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    after_boot.leave(packed(), "boot-1", config, enabled)
+    orders.leave(packed(), "boot-1", config, enabled)
     node.reboots("boot-2")
     monkeypatch.setattr(os, "geteuid", lambda: 4_711)
 
@@ -248,7 +257,7 @@ def test_what_was_left_is_dropped_where_a_command_runs_them(
     node: NodeFolder, config: AgentConfig, place: Path, asked: list[list[str]]
 ) -> None:
     """They would run beside the job that comes after that command."""
-    after_boot.leave(packed(), "boot-1", config, enabled)
+    orders.leave(packed(), "boot-1", config, enabled)
     node.reboots("boot-2")
 
     with diag.alone(place.parent, order_of(config), config, Clock()):
@@ -261,7 +270,7 @@ def test_what_was_left_is_dropped_where_a_command_runs_them(
 def test_a_command_that_comes_first_takes_away_what_was_left(
     config: AgentConfig, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    after_boot.leave(packed(), "boot-0", config, enabled)
+    orders.leave(packed(), "boot-0", config, enabled)
     monkeypatch.setattr(diag, "run_all", lambda *_: pytest.fail("ran") if place.exists() else [])
     monkeypatch.setattr(diag, "worst_of", lambda _: (_ for _ in ()).throw(KeyError("it ran")))
 

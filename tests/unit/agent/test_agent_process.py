@@ -263,11 +263,11 @@ def test_the_agent_needs_neither_pydantic_nor_boto3() -> None:
 
 
 def test_the_agent_that_watches_holds_nothing_of_what_orders_and_gpus_need() -> None:
-    loaded = _loaded_with("nodeheal.agent.main", "nodeheal.agent.watching", "nodeheal.agent.loop")
-    loaded |= _loaded_with("nodeheal.agent.connect", "nodeheal.agent.compose")
+    loaded = _loaded_with("nodeheal.agent.main", "nodeheal.agent.runtime.watching", "nodeheal.agent.runtime.loop")
+    loaded |= _loaded_with("nodeheal.agent.transport.connect", "nodeheal.agent.runtime.compose")
 
-    assert "nodeheal.agent.sender" in loaded
-    assert [name for name in loaded if name.startswith("nodeheal.agent.node_command")] == []
+    assert "nodeheal.agent.transport.sender" in loaded
+    assert [name for name in loaded if name.startswith("nodeheal.agent.commands.node_command")] == []
     assert not loaded & {"tarfile", "ctypes"}
     assert not loaded & {"pynvml", "prometheus_client"}
 
@@ -323,7 +323,7 @@ def _spooled(node: NodeFolder) -> list[str]:
 
 def _loaded_with(*modules: str) -> set[str]:
     """Every module that these bring along, without those that were put off."""
-    put_off = "from nodeheal.agent.lazy_imports import load_when_used; load_when_used()"
+    put_off = "from nodeheal.agent.runtime.lazy_imports import load_when_used; load_when_used()"
     loaded = subprocess.run(
         [sys.executable, "-c", f"{put_off}\nimport sys, {', '.join(modules)}\n{PRINT_LOADED}"],
         env={"PYTHONPATH": str(Path(__file__).parents[3])},

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent import all_reduce, probe
-from nodeheal.agent.diagnostics import fabric
+from nodeheal.agent.diagnostics import all_reduce, fabric
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.agent.diagnostics.fabric import FabricTest
+from nodeheal.agent.runtime import probe
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.all_reduce import MISSING, parse_all_reduce
 from nodeheal.parsers.fi_pingpong import Ended
@@ -47,7 +47,7 @@ class Two:
 
     def start(self, peer: str = "", seconds: float = 20, **said: str) -> "subprocess.Popen[str]":
         """One node's part. `said`: to the fake."""
-        command = [sys.executable, "-m", "nodeheal.agent.all_reduce", "--megabytes", "1"]
+        command = [sys.executable, "-m", "nodeheal.agent.diagnostics.all_reduce", "--megabytes", "1"]
         command += ["--peer", peer, "--port", str(self.port), "--seconds", str(seconds)]
         environment = {**os.environ, "LD_LIBRARY_PATH": str(self.libraries), **said}
         started = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -184,7 +184,7 @@ class Recorded(Bench):
         return self
 
     def run(self, command: Any, seconds: float) -> Output:
-        name = "all_reduce" if "nodeheal.agent.all_reduce" in command else command[0]
+        name = "all_reduce" if "nodeheal.agent.diagnostics.all_reduce" in command else command[0]
         self.ran.append((name, list(command), seconds))  # type: ignore[attr-defined]
         found: Output = self.outputs[name]  # type: ignore[attr-defined]
         return found

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nodeheal.agent.aws_client import AwsClient, NoAnswer
-from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.transport.aws_client import AwsClient, NoAnswer
+from nodeheal.agent.transport.credentials import CredentialChain
 from tests.unit.agent.fakes import FakeTime
 
 

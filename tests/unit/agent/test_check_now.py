@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeheal.agent.check_now import check_now, row_of
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, always
 from nodeheal.agent.checks.check_ipc import Answer
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.commands import EXIT_USAGE
+from nodeheal.agent.commands.check_now import check_now, row_of
+from nodeheal.agent.commands.node_command import EXIT_USAGE
 from nodeheal.agent.main import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_CONFIG, main
 from nodeheal.agent.node_commands.reboot import EXIT_REBOOT
 from nodeheal.contract.vocabulary import Family, Verdict

@@ -22,7 +22,7 @@ from nodeheal.agent.checks.check_ipc import READ_BYTES, Answer, dumped
 from nodeheal.agent.checks.check_result import CheckSchedule
 from nodeheal.agent.checks.check_runner import AWAY_SECONDS, CheckRunner
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.forking import at_work
+from nodeheal.agent.runtime.forking import at_work
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
 from tests.unit.agent.fakes import CONFIG, eventually

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.clock_correction import redated
-from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.event import Entry, EventFactory
-from nodeheal.agent.sender import Sender
-from nodeheal.agent.spool import Spool
+from nodeheal.agent.transport.clock_correction import redated
+from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.event import Entry, EventFactory
+from nodeheal.agent.transport.sender import Sender
+from nodeheal.agent.transport.spool import Spool
 from tests.unit.agent.fakes import IDENTITY, START, Answer, FakeEventBridge, FakeTime, bus_at, xid_event
 from tests.unit.agent.test_credentials import KEYS
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.spool import FILE_NAME
+from nodeheal.agent.transport.spool import FILE_NAME
 from sandbox.toml import toml
 from tests.fakes.clock import FakeClock
 from tests.unit.agent.fakes import PATIENCE_SECONDS, FakeEventBridge, NodeFolder, eventually, xid

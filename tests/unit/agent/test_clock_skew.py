@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nodeheal.agent.checks.check import CheckResult, Place
 from nodeheal.agent.checks.clock_skew import CHECK, ahead_seconds, judge
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.thresholds import CLOCK_WRONG
+from nodeheal.agent.runtime.thresholds import CLOCK_WRONG
 from tests.unit.agent.fakes import CONFIG, START, FakeEventBridge
 
 DATE = format_datetime(START, usegmt=True)

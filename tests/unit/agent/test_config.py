@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent import config as configuration
-from nodeheal.agent.config import ConfigError, KernelLog, config_path, load
 from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_CONFIG, main
+from nodeheal.agent.runtime import config as configuration
+from nodeheal.agent.runtime.config import ConfigError, KernelLog, config_path, load
 from nodeheal.contract.health_event import LABELS, NODE_ID_PATTERN
 from sandbox.toml import toml
 

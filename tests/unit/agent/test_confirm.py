@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent import confirm as module
 from nodeheal.agent.checks.check import Check, CheckResult, Problem, always
 from nodeheal.agent.checks.kmsg import KmsgReader
-from nodeheal.agent.config import AgentConfig, KernelLog
-from nodeheal.agent.confirm import Accusation, confirm
+from nodeheal.agent.evidence import confirm as module
+from nodeheal.agent.evidence.confirm import Accusation, confirm
+from nodeheal.agent.runtime.config import AgentConfig, KernelLog
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Confirmation, Family
 from nodeheal.parsers.finding import Finding

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.connection import BODY_BYTES, BadAnswer, Connection, Response, _context
+from nodeheal.agent.transport.connection import BODY_BYTES, BadAnswer, Connection, Response, _context
 from tests.unit.agent.authority import Authority, found_authority
 from tests.unit.agent.fakes import FakeEventBridge
 

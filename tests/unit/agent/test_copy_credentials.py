@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.copy_credentials import copy_credentials
-from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.commands.copy_credentials import copy_credentials
 from nodeheal.agent.main import main
-from nodeheal.agent.sigv4 import Credentials
+from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.sigv4 import Credentials
 from tests.unit.agent.fakes import FakeTime
 
 ME = pwd.getpwuid(os.geteuid()).pw_name

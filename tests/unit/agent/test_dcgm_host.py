@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import dcgm_host
-from nodeheal.agent.checks import dcgm
-from nodeheal.agent.config import ConfigError, parse
-from nodeheal.agent.dcgm_host import dcgmi
-from nodeheal.agent.evidence_commands import evidence_commands
+from nodeheal.agent.checks import dcgm, dcgm_host
+from nodeheal.agent.checks.dcgm_host import dcgmi
+from nodeheal.agent.evidence.evidence_commands import evidence_commands
+from nodeheal.agent.runtime.config import ConfigError, parse
 from tests.unit.agent.checks.places import Node
 
 UNIX = "unix:///run/nvidia-dcgm/nv-hostengine"

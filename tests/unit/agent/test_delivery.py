@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.aws_client import AwsClient, endpoint
-from nodeheal.agent.bus import CALL_BYTES, ENVELOPE_BYTES, BusUnavailable, EventBus, Receipt, batch
-from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.event import Entry
-from nodeheal.agent.heartbeat_client import HeartbeatItem
-from nodeheal.agent.sender import BACKOFF_LIMIT_SECONDS, COMPLAINT_SECONDS, Sender
-from nodeheal.agent.signing import FILE_NAME as KEY_FILE
-from nodeheal.agent.signing import Signer
-from nodeheal.agent.spool import Spool
-from nodeheal.agent.sts_identity import StsIdentity
+from nodeheal.agent.identity.signing import FILE_NAME as KEY_FILE
+from nodeheal.agent.identity.signing import Signer
+from nodeheal.agent.identity.sts_identity import StsIdentity
+from nodeheal.agent.transport.aws_client import AwsClient, endpoint
+from nodeheal.agent.transport.bus import CALL_BYTES, ENVELOPE_BYTES, BusUnavailable, EventBus, Receipt, batch
+from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.event import Entry
+from nodeheal.agent.transport.heartbeat_client import HeartbeatItem
+from nodeheal.agent.transport.sender import BACKOFF_LIMIT_SECONDS, COMPLAINT_SECONDS, Sender
+from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.signed_event import SignedEvent
 from nodeheal.services.intake.verify_event import verify
 from tests.unit.agent.fakes import START, Answer, FakeEventBridge, FakeTime, bus_at, eventually, xid_event

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.commands import EXIT_USAGE
-from nodeheal.agent.spool import Spool
+from nodeheal.agent.commands.node_command import EXIT_USAGE
+from nodeheal.agent.transport.spool import Spool
 from sandbox.toml import toml
 from tests.unit.agent.fakes import IDENTITY, FakeEventBridge, NodeFolder, eventually
 from tests.unit.parsers.test_dcgm_diag import dcgm_4

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import probe
 from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
 from nodeheal.agent.diagnostics.bench import Bench, Output
+from nodeheal.agent.runtime import probe
 from nodeheal.contract.check_seconds import LONGEST_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
 from tests.unit.parsers.test_dcgm_diag import dcgm_4, document_4, results_4

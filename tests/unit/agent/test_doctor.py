@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import doctor_probes
 from nodeheal.agent.checks.check import Check, CheckResult, Place, always
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.doctor import Sign, Trial, doctor, trial_of, tried
+from nodeheal.agent.commands import doctor_probes
+from nodeheal.agent.commands.doctor import Sign, Trial, doctor, trial_of, tried
 from nodeheal.agent.main import main
 from nodeheal.contract import names
 from sandbox.toml import toml
@@ -102,7 +102,9 @@ def test_the_doctor_finds_a_folder_of_the_ssm_agent_where_no_script_runs(
 ) -> None:
     """The mount's flags are the only thing that is made up: a test may not mount."""
     known = os.statvfs(tmp_path)
-    monkeypatch.setattr("nodeheal.agent.doctor.SSM_FOLDER", tmp_path if flags is not None else tmp_path / "nowhere")
+    monkeypatch.setattr(
+        "nodeheal.agent.commands.doctor.SSM_FOLDER", tmp_path if flags is not None else tmp_path / "nowhere"
+    )
     mounted = os.statvfs_result((*known[:8], flags or 0, *known[9:]))
     monkeypatch.setattr(os, "statvfs", lambda folder: mounted)
 
@@ -277,7 +279,7 @@ def test_a_driver_that_hangs_while_it_is_asked_whether_it_is_there_holds_up_noth
     def breaks(_: Place) -> str:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("nodeheal.agent.doctor.LOCAL_SECONDS", 0.3)
+    monkeypatch.setattr("nodeheal.agent.commands.doctor.LOCAL_SECONDS", 0.3)
     config = replace(CONFIG, boot_id_file=str(node.boot_id_file), state_dir=str(node.state_dir), kernel_log=())
     named = {"hangs": hangs, "breaks": breaks, "fine": always, "absent": lambda _: "no GPU"}
     checks = [Check(name, "GPUs", 60.0, 5.0, why_not, lambda *_: CheckResult()) for name, why_not in named.items()]

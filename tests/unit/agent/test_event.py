@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeheal.agent import event as said
+from nodeheal.agent.transport import event as said
 from nodeheal.contract import health_event as contract
 from nodeheal.contract.vocabulary import Check, Family, Verdict
 from nodeheal.parsers.finding import Finding, Report

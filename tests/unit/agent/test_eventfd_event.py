@@ -5,7 +5,7 @@ import threading
 import time
 from pathlib import Path
 
-from nodeheal.agent.eventfd_event import EventfdEvent
+from nodeheal.agent.runtime.eventfd_event import EventfdEvent
 
 
 def test_a_wait_ends_when_the_event_is_set() -> None:

@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent import probe
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.compose import event_bus, open_spool
-from nodeheal.agent.config import load
 from nodeheal.agent.node_commands.evidence import LONGEST_SECONDS, FreezeEvidenceCommand, freeze_evidence
-from nodeheal.agent.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
+from nodeheal.agent.runtime import probe
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.compose import event_bus, open_spool
+from nodeheal.agent.runtime.config import load
+from nodeheal.agent.transport.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
 from nodeheal.contract.health_event import EvidenceFrozen
 from nodeheal.contract.steps import Accusation
 from nodeheal.contract.vocabulary import Confirmation

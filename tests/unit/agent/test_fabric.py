@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from nodeheal.agent import probe
 from nodeheal.agent.diagnostics import fabric
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.agent.diagnostics.fabric import FabricTest
 from nodeheal.agent.node_commands import fabric as fabric_order
+from nodeheal.agent.runtime import probe
 from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, FabricTestRequest, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.finding import Report

@@ -10,12 +10,12 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from nodeheal.agent.aws_client import AwsClient
-from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.fallback import EVENTS_A_TRY, Fallback
-from nodeheal.agent.sender import Sender
-from nodeheal.agent.spool import Spool
-from nodeheal.agent.sts_identity import StsIdentity
+from nodeheal.agent.identity.sts_identity import StsIdentity
+from nodeheal.agent.transport.aws_client import AwsClient
+from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.fallback import EVENTS_A_TRY, Fallback
+from nodeheal.agent.transport.sender import Sender
+from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.vocabulary import Verdict
 from tests.unit.agent.fakes import PLAIN, START, FakeEventBridge, FakeTime, bus_at, xid_event
 from tests.unit.agent.test_credentials import KEYS

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.compose import open_spool
-from nodeheal.agent.config import AgentConfig, load
-from nodeheal.agent.file_owner import as_owner_of
-from nodeheal.agent.spool import FILE_NAME
+from nodeheal.agent.runtime.compose import open_spool
+from nodeheal.agent.runtime.config import AgentConfig, load
+from nodeheal.agent.runtime.file_owner import as_owner_of
+from nodeheal.agent.transport.spool import FILE_NAME
 from tests.unit.agent.fakes import NodeFolder, xid_event
 
 AGENT_UID, AGENT_GID = 64_001, 64_002

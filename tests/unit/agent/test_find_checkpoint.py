@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import event as said
-from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED
+from nodeheal.agent.commands.node_command import EXIT_DONE, EXIT_REFUSED
 from nodeheal.agent.node_commands.find_checkpoint import LONGEST_SECONDS, _as_agent
+from nodeheal.agent.transport import event as said
 from nodeheal.checkpoints.place import PATH_CHARACTERS, why_not_plain
 from nodeheal.contract import health_event, job_spec
 from nodeheal.contract.health_event import CheckpointFound

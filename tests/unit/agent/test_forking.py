@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.bus import BusUnavailable, EventBus
-from nodeheal.agent.forking import at_work, forked
-from nodeheal.agent.heartbeat_thread import HeartbeatThread
-from nodeheal.agent.metrics import Publisher
-from nodeheal.agent.prometheus import Exporter
-from nodeheal.agent.sender import Sender
-from nodeheal.agent.spool import Spool
+from nodeheal.agent.runtime.forking import at_work, forked
+from nodeheal.agent.transport.bus import BusUnavailable, EventBus
+from nodeheal.agent.transport.heartbeat_thread import HeartbeatThread
+from nodeheal.agent.transport.metrics import Publisher
+from nodeheal.agent.transport.prometheus import Exporter
+from nodeheal.agent.transport.sender import Sender
+from nodeheal.agent.transport.spool import Spool
 from tests.unit.agent.fakes import IDENTITY, FakeTime, eventually, public_key, xid_event
 
 

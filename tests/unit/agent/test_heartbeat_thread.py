@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.aws_client import AwsClient, endpoint
-from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.heartbeat_client import (
+from nodeheal.agent.identity.sts_identity import StsIdentity
+from nodeheal.agent.runtime.log_once import TOLD, LogOnce
+from nodeheal.agent.transport.aws_client import AwsClient, endpoint
+from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.heartbeat_client import (
     LONGEST_SECONDS,
     SHORTEST_SECONDS,
     Heartbeat,
@@ -19,9 +21,7 @@ from nodeheal.agent.heartbeat_client import (
     HeartbeatRejected,
     request,
 )
-from nodeheal.agent.heartbeat_thread import PATIENCE_SECONDS, HeartbeatThread
-from nodeheal.agent.log_once import TOLD, LogOnce
-from nodeheal.agent.sts_identity import StsIdentity
+from nodeheal.agent.transport.heartbeat_thread import PATIENCE_SECONDS, HeartbeatThread
 from nodeheal.contract.signature import KEPT_SECONDS
 from tests.unit.agent.fakes import (
     IDENTITY,

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeheal.agent import probe
 from nodeheal.agent.checks import memory, mounts, processes, progress, ram_ecc, rdma
 from nodeheal.agent.checks.check import Check, CheckResult, Place, State
 from nodeheal.agent.checks.check_ipc import Answer, dumped
@@ -20,8 +19,9 @@ from nodeheal.agent.checks.check_runner import ANSWER_BYTES
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.diagnostics.bench import Output
-from nodeheal.agent.thresholds import RAM_CORRECTED as RAM_CORRECTED_LIMIT
-from nodeheal.agent.thresholds import RDMA_ERRORS
+from nodeheal.agent.runtime import probe
+from nodeheal.agent.runtime.thresholds import RAM_CORRECTED as RAM_CORRECTED_LIMIT
+from nodeheal.agent.runtime.thresholds import RDMA_ERRORS
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.faults.catalog import find

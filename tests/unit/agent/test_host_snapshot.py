@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import host_snapshot
+from nodeheal.agent.evidence import host_snapshot
 
 
 @pytest.fixture(autouse=True)

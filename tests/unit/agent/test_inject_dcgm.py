@@ -14,9 +14,9 @@ import pytest
 
 from nodeheal.agent.checks.check import Place
 from nodeheal.agent.checks.dcgm import judge_health
+from nodeheal.agent.checks.dcgm_drills import HELD_SECONDS, is_drilled, note
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.config import load
-from nodeheal.agent.dcgm_drills import HELD_SECONDS, is_drilled, note
+from nodeheal.agent.runtime.config import load
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.parsers.dcgm_dmon import read_rows
 from sandbox.toml import toml

@@ -1,6 +1,6 @@
 """Chance stays within its bounds, and is chance."""
 
-from nodeheal.agent.jitter import between
+from nodeheal.agent.runtime.jitter import between
 
 
 def test_chance_stays_within_its_bounds_and_reaches_all_of_them() -> None:

@@ -18,8 +18,8 @@ import pytest
 from nodeheal.agent.checks import follower
 from nodeheal.agent.checks import journal as journal_module
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
-from nodeheal.agent.config import KernelLog
-from nodeheal.agent.event import HealthEvent
+from nodeheal.agent.runtime.config import KernelLog
+from nodeheal.agent.transport.event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK
 from sandbox.toml import toml
 from tests.unit.agent.fakes import IDENTITY, XID_79, FakeEventBridge, FakeTime, NodeFolder, eventually

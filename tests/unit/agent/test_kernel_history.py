@@ -11,8 +11,8 @@ import pytest
 from nodeheal.agent.checks import kernel_log as module
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.checks.kmsg import KmsgReader
-from nodeheal.agent.config import KernelLog
-from nodeheal.agent.event import HealthEvent
+from nodeheal.agent.runtime.config import KernelLog
+from nodeheal.agent.transport.event import HealthEvent
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 from tests.unit.agent.fakes import IDENTITY, FakeTime, NodeFolder, xid

@@ -20,8 +20,8 @@ from nodeheal.agent.checks.kernel_log import (
 )
 from nodeheal.agent.checks.kmsg import RECORDS_A_TURN
 from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS, Observation
-from nodeheal.agent.config import KernelLog
-from nodeheal.agent.event import HealthEvent
+from nodeheal.agent.runtime.config import KernelLog
+from nodeheal.agent.transport.event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding

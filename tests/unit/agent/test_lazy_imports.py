@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-BEFORE = "import sys; from nodeheal.agent.lazy_imports import load_when_used; load_when_used(('textwrap',)); "
+BEFORE = "import sys; from nodeheal.agent.runtime.lazy_imports import load_when_used; load_when_used(('textwrap',)); "
 
 
 def said_by(code: str) -> str:

@@ -10,18 +10,18 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from nodeheal.agent import fault_counts
 from nodeheal.agent.checks.check import Check, CheckResult, Problem, State, always
 from nodeheal.agent.checks.check_ipc import Answer, answer_of, dumped
 from nodeheal.agent.checks.check_scheduler import FIRST_LOOKS_WITHIN_SECONDS, LOOKS_TO_BE_OVER
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
-from nodeheal.agent.config import load
-from nodeheal.agent.event import Accelerator
-from nodeheal.agent.eventfd_event import EventfdEvent
-from nodeheal.agent.hardware_report import AGAIN_SECONDS, DAILY_SECONDS
-from nodeheal.agent.loop import FILE_POLL_SECONDS, KEEP_SECONDS, Agent
-from nodeheal.agent.sender import Sender
-from nodeheal.agent.spool import Spool
+from nodeheal.agent.identity.hardware_report import AGAIN_SECONDS, DAILY_SECONDS
+from nodeheal.agent.runtime.config import load
+from nodeheal.agent.runtime.eventfd_event import EventfdEvent
+from nodeheal.agent.runtime.loop import FILE_POLL_SECONDS, KEEP_SECONDS, Agent
+from nodeheal.agent.transport import fault_counts
+from nodeheal.agent.transport.event import Accelerator
+from nodeheal.agent.transport.sender import Sender
+from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.names import NODE_HARDWARE_REPORTED
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.config import LABELS, load
-from nodeheal.agent.machine import identity
+from nodeheal.agent.identity.machine import identity
+from nodeheal.agent.runtime.config import LABELS, load
 from tests.unit.agent.test_config import written
 
 OPEN_DRIVER = (

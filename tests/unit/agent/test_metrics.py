@@ -12,13 +12,13 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from nodeheal.agent import aws_client, metrics
-from nodeheal.agent.aws_client import AwsClient
 from nodeheal.agent.checks import gpu_judgement, host_load
 from nodeheal.agent.checks.gpu_reading import GpuReading
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.metrics import PUBLISHED, NodeMetrics, Publisher, following, request
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.transport import aws_client, metrics
+from nodeheal.agent.transport.aws_client import AwsClient
+from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.metrics import PUBLISHED, NodeMetrics, Publisher, following, request
 from tests.unit.agent.fakes import IDENTITY, START, FakeEventBridge, FakeTime, eventually
 from tests.unit.agent.test_credentials import KEYS
 

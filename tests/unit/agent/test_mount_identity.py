@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.mount_identity import see, see_apart
+from nodeheal.agent.identity.mount_identity import see, see_apart
 
 ROOT = "22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p1 rw"
 TMP = "40 22 0:51 / {point} rw,relatime shared:9 - {kind} {source} rw,vers=4.1"

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent import node_commands
-from nodeheal.agent.commands import EXIT_USAGE
+from nodeheal.agent.commands.node_command import EXIT_USAGE, REQUEST_ID
 from nodeheal.agent.main import EXIT_BROKEN, main
-from nodeheal.agent.node_command import REQUEST_ID
 from nodeheal.agent.node_commands import all_commands
 from tests.unit.agent.documents import DOCUMENTS
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
@@ -21,10 +20,10 @@ COUNT = '''"""`nodeheal-agent run count`: counts to a number."""
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.compose import event_bus, open_spool
-from nodeheal.agent.event import NodeFact, EventFactory
-from nodeheal.agent.node_command import EXIT_DONE, NodeCommand, report
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.compose import event_bus, open_spool
+from nodeheal.agent.transport.event import NodeFact, EventFactory
+from nodeheal.agent.commands.node_command import EXIT_DONE, NodeCommand, report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ def carry_out(arguments, config):
 COMMAND = NodeCommand(help="count to a number", add_arguments=add_arguments, carry_out=carry_out)
 '''
 BROKEN_OPTIONS = """
-from nodeheal.agent.node_command import NodeCommand
+from nodeheal.agent.commands.node_command import NodeCommand
 COMMAND = NodeCommand("breaks", lambda parser: parser.nothing_like_this(), lambda arguments, config: 0)
 """
 WITH_FOLDER = """

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from nodeheal.agent import probe
 from nodeheal.agent.checks.gpu_reading import GpuReading
+from nodeheal.agent.checks.nvlink_state import COMMAND, printed_state, state_of
 from nodeheal.agent.diagnostics.bench import Output
-from nodeheal.agent.nvlink_state import COMMAND, printed_state, state_of
+from nodeheal.agent.runtime import probe
 from nodeheal.parsers.nvlinks import NvLinks
 
 LINKED = GpuReading(0, "0000:10:00.0", links={0: True, 1: False}, health={"fabric/state": "Completed"})

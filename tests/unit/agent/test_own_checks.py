@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.check_now import answers_of, rows_of
 from nodeheal.agent.checks import own
-from nodeheal.agent.checks.check import CheckResult, Place
+from nodeheal.agent.checks.check import Broken, CheckResult, Place
 from nodeheal.agent.checks.check_scheduler import CheckChange, CheckScheduler
-from nodeheal.agent.checks.own import Broken, Said, all_of, ask, check_of, look_of, parse_own
+from nodeheal.agent.checks.own import Said, all_of, ask, check_of, look_of, parse_own
 from nodeheal.agent.checks.own_process import ENVIRONMENT, interpreters
 from nodeheal.agent.checks.registry import CHECKS, chosen
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.config import AgentConfig, ConfigError, KernelLog, OwnCheck, load
-from nodeheal.agent.confirm import Accusation, confirm
-from nodeheal.agent.doctor import doctor
-from nodeheal.agent.event import EventFactory, verdict_of
+from nodeheal.agent.commands.check_now import answers_of, rows_of
+from nodeheal.agent.commands.doctor import doctor
+from nodeheal.agent.evidence.confirm import Accusation, confirm
 from nodeheal.agent.main import main
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.config import AgentConfig, ConfigError, KernelLog, OwnCheck, load
+from nodeheal.agent.transport.event import EventFactory, verdict_of
 from nodeheal.contract import health_event as contract
 from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
 from nodeheal.domain.faults.catalog import catalog

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent import units
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.copy_credentials import SOURCE
+from nodeheal.agent.commands.copy_credentials import SOURCE
 from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_CONFIG
+from nodeheal.agent.runtime.config import AgentConfig
 
 PACKAGING = Path(__file__).parents[3] / "packaging"
 UNIT_FOLDER = Path(units.__file__).parent

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.profile import BadProfile, read_profile
-from nodeheal.agent.sigv4 import Credentials
+from nodeheal.agent.transport.profile import BadProfile, read_profile
+from nodeheal.agent.transport.sigv4 import Credentials
 
 KEYS = "aws_access_key_id = AKID\naws_secret_access_key = s3cret\n"
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import prolog
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.compose import open_spool
-from nodeheal.agent.config import AgentConfig, load
-from nodeheal.agent.confirm import Accusation, confirm
-from nodeheal.agent.event import EventFactory
+from nodeheal.agent.evidence.confirm import Accusation, confirm
 from nodeheal.agent.main import main
 from nodeheal.agent.node_commands import diag
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.compose import open_spool
+from nodeheal.agent.runtime.config import AgentConfig, load
+from nodeheal.agent.slurm import prolog
+from nodeheal.agent.transport.event import EventFactory
 from nodeheal.contract import health_event as contract
 from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
 from nodeheal.parsers.finding import Finding, Report
@@ -461,7 +461,7 @@ def test_nothing_outlives_a_prolog_that_slurm_ends(slurm: SlurmNode, killed_with
     slurm.dcgmi(f"echo $$ > {folder}/pid; exec sleep 60")
     program = f"""
 import sys
-from nodeheal.agent import prolog
+from nodeheal.agent.slurm import prolog
 from nodeheal.agent.main import main
 prolog.has_nvidia = lambda _: True
 sys.exit(main(["prolog", "--config", {str(slurm.node.config_file)!r}]))

@@ -16,15 +16,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
 from nodeheal import __version__
-from nodeheal.agent import prometheus
 from nodeheal.agent.checks.check_result import CheckResult
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.gauges import Sample
-from nodeheal.agent.heartbeat_client import Heartbeat, HeartbeatItem
-from nodeheal.agent.heartbeat_thread import HeartbeatThread
-from nodeheal.agent.identity import Identity
-from nodeheal.agent.metrics import PUBLISHED
-from nodeheal.agent.prometheus import HELP, Exporter, metrics
+from nodeheal.agent.identity.node_identity import Identity
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.transport import prometheus
+from nodeheal.agent.transport.gauges import Sample
+from nodeheal.agent.transport.heartbeat_client import Heartbeat, HeartbeatItem
+from nodeheal.agent.transport.heartbeat_thread import HeartbeatThread
+from nodeheal.agent.transport.metrics import PUBLISHED
+from nodeheal.agent.transport.prometheus import HELP, Exporter, metrics
 from nodeheal.contract.vocabulary import Provider
 from tests.unit.agent.exposition import Family, Labels, parse
 from tests.unit.agent.fakes import NodeFolder, eventually, public_key

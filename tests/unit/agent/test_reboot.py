@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import systemd
-from nodeheal.agent.after_boot import FILE
-from nodeheal.agent.config import load
 from nodeheal.agent.node_commands.reboot import (
     DELAY_SECONDS,
     EXIT_REBOOT,
@@ -21,6 +18,9 @@ from nodeheal.agent.node_commands.reboot import (
     RebootCommand,
     reboot,
 )
+from nodeheal.agent.runtime import systemd
+from nodeheal.agent.runtime.config import load
+from nodeheal.agent.runtime.orders import FILE
 from tests.unit.agent.documents import Ended, run_document
 from tests.unit.agent.fakes import IDENTITY, START, FakeTime, NodeFolder
 from tests.unit.agent.test_after_boot import ORDER, packed

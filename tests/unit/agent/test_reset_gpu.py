@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodeheal.agent import probe
 from nodeheal.agent.checks.check import Place
 from nodeheal.agent.checks.nvidia_services import FABRIC_MANAGER, PERSISTENCE
-from nodeheal.agent.compose import event_bus, open_spool
-from nodeheal.agent.config import load
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.node_commands import reset_gpu as command
 from nodeheal.agent.node_commands.reset_gpu import CLIENTS, ResetGpuCommand, reset_gpu
+from nodeheal.agent.runtime import probe
+from nodeheal.agent.runtime.compose import event_bus, open_spool
+from nodeheal.agent.runtime.config import load
 from nodeheal.contract import words
 from nodeheal.operations import reset_gpu as verb
 from tests.unit.agent.documents import DOCUMENTS, run_document

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import host_snapshot
 from nodeheal.agent.checks import progress
 from nodeheal.agent.checks.check import Place
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.config import load
-from nodeheal.agent.copy_credentials import copy_credentials
-from nodeheal.agent.evidence_commands import evidence_commands
-from nodeheal.agent.spool import Spool
+from nodeheal.agent.commands.copy_credentials import copy_credentials
+from nodeheal.agent.evidence import host_snapshot
+from nodeheal.agent.evidence.evidence_commands import evidence_commands
+from nodeheal.agent.runtime.config import load
+from nodeheal.agent.transport.spool import Spool
 from tests.unit.agent.fakes import FakeTime, NodeFolder
 from tests.unit.agent.test_checkpoint import ask
 from tests.unit.agent.test_checkpoint import requests as requests
@@ -23,7 +23,7 @@ from tests.unit.agent.test_copy_credentials import ME, profile
 from tests.unit.agent.test_inject import inject, log_of
 
 SECRET = "aws_secret_access_key = of root"
-AGENT = Path(host_snapshot.__file__).parent
+AGENT = Path(host_snapshot.__file__).parents[1]
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_evidence_of_the_last_boot_has_no_file_of_another_user(crash: Path, monk
     assert len(list(host_snapshot.last_boot())) == 2
 
     me = os.geteuid()
-    monkeypatch.setattr("nodeheal.agent.safe_files.os.geteuid", lambda: me + 1)
+    monkeypatch.setattr("nodeheal.agent.runtime.safe_files.os.geteuid", lambda: me + 1)
 
     assert list(host_snapshot.last_boot()) == []
 
@@ -102,7 +102,7 @@ def test_evidence_of_a_kernel_log_does_not_follow_a_link(
         0
     ]
     for command in commands:
-        assert command[1:4] == ("-m", "nodeheal.agent.host_snapshot", "log-end")
+        assert command[1:4] == ("-m", "nodeheal.agent.evidence.host_snapshot", "log-end")
         host_snapshot.main(*command[3:])
     assert capsys.readouterr().out == f"{line}\n(No such file or directory)\n"
 
@@ -225,8 +225,8 @@ def test_files_that_others_may_write_are_opened_in_one_place() -> None:
     """S13: these modules run as root on others' folders, and have no way of their own to open a file."""
     for name in (
         "node_commands/checkpoint.py",
-        "copy_credentials.py",
-        "training_step.py",
+        "commands/copy_credentials.py",
+        "runtime/training_step.py",
         "checks/progress.py",
         "node_commands/inject.py",
     ):

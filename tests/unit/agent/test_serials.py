@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nodeheal.agent.checks.check_result import CheckResult, Problem
-from nodeheal.agent.serials import Serials
+from nodeheal.agent.identity.serials import Serials
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 from tests.unit.agent.fakes import NodeFolder, xid

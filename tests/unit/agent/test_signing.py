@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from nodeheal.agent.aws_client import AwsClient
-from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.heartbeat_client import OLD_KEYS, HeartbeatItem, HeartbeatRejected, PublicKey
-from nodeheal.agent.signing import (
+from nodeheal.agent.identity.signing import (
     FILE_NAME,
     PUBLISH_AGAIN_SECONDS,
     PUBLISHED_FOR_SECONDS,
@@ -20,7 +17,10 @@ from nodeheal.agent.signing import (
     NotPublished,
     Signer,
 )
-from nodeheal.agent.sts_identity import StsIdentity
+from nodeheal.agent.identity.sts_identity import StsIdentity
+from nodeheal.agent.transport.aws_client import AwsClient
+from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.heartbeat_client import OLD_KEYS, HeartbeatItem, HeartbeatRejected, PublicKey
 from nodeheal.contract.signature import KEPT_SECONDS, signed_bytes
 from tests.unit.agent.fakes import IDENTITY, USER_ID, FakeEventBridge, FakeTime
 from tests.unit.agent.test_credentials import KEYS

@@ -10,7 +10,7 @@ from botocore import auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
 
-from nodeheal.agent.sigv4 import Credentials, Scope, signed_headers
+from nodeheal.agent.transport.sigv4 import Credentials, Scope, signed_headers
 
 NOW = datetime(2026, 11, 21, 5, 50, 31, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ import pytest
 
 from nodeheal.agent.checks.check_process import _detach_from_agent
 from nodeheal.agent.main import EXIT_CANNOT_START
-from nodeheal.agent.single_instance import AlreadyRunning, claim
+from nodeheal.agent.runtime.single_instance import AlreadyRunning, claim
 from sandbox.toml import toml
 from tests.unit.agent.fakes import PATIENCE_SECONDS, FakeEventBridge, NodeFolder, eventually, xid
 

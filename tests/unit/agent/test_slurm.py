@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from nodeheal.agent import slurm as agent
-from nodeheal.agent.commands import carry_out
+from nodeheal.agent.commands.node_command import EXIT_DONE
+from nodeheal.agent.commands.table import carry_out
 from nodeheal.agent.diagnostics.bench import Output
-from nodeheal.agent.node_command import EXIT_DONE
-from nodeheal.agent.probe import Ran
-from nodeheal.agent.slurm import Controller, NoAnswerError
-from nodeheal.agent.stream import NotRun
+from nodeheal.agent.runtime.probe import Ran
+from nodeheal.agent.runtime.stream import NotRun
+from nodeheal.agent.slurm import controller as agent
+from nodeheal.agent.slurm import verbs
+from nodeheal.agent.slurm.controller import Controller, NoAnswerError
 from nodeheal.contract import words
 from stacks.settings import REPOSITORY
 
@@ -62,7 +63,7 @@ def test_a_job_list_that_cannot_be_had_makes_no_failure_of_a_drain(
         raise NotRun("no answer within 10 s", "squeue: error: slurm_load_jobs\n")
 
     controller = Controller(lambda command, _: Output(SAID.get(command[0], ""), "", Ran(exit_code=0)), hangs)
-    monkeypatch.setattr(agent, "Controller", lambda: controller)
+    monkeypatch.setattr(verbs, "Controller", lambda: controller)
 
     ended = carry_out(["slurm", "drain", "--addresses", WHERE, "--incident", INCIDENT])
 
@@ -81,7 +82,7 @@ def test_a_node_with_a_thousand_small_jobs_has_an_answer_that_ssm_hands_on(
         lambda command, _: Output(SAID[command[0]], "", Ran(exit_code=0)),
         lambda command, _: (job.encode() for job in jobs),
     )
-    monkeypatch.setattr(agent, "Controller", lambda: asked)
+    monkeypatch.setattr(verbs, "Controller", lambda: asked)
 
     carry_out(["slurm", "jobs", "--addresses", WHERE])
 
@@ -95,7 +96,7 @@ def test_the_document_takes_the_incidents_and_jobs_that_the_agent_takes() -> Non
 
     taken = [parameters[name]["allowedPattern"].strip("^$") for name in ("Incident", "Job")]
 
-    incident, job = words.INCIDENT.strip("^$"), agent._JOB_ID.pattern
+    incident, job = words.INCIDENT.strip("^$"), verbs._JOB_ID.pattern
     assert taken == [f"(none|{incident}(,{incident}){{0,9}})", f"(none|{job})"]
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.main import main
-from nodeheal.agent.probe import Ran
-from nodeheal.agent.slurm_doctor import doctor
+from nodeheal.agent.runtime.probe import Ran
+from nodeheal.agent.slurm.doctor import doctor
 from nodeheal.parsers.slurm import parse_config
 from stacks.settings import REPOSITORY
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.event import EventFactory
-from nodeheal.agent.spool import AGAIN_SECONDS, FILE_NAME, Spool
+from nodeheal.agent.transport.event import EventFactory
+from nodeheal.agent.transport.spool import AGAIN_SECONDS, FILE_NAME, Spool
 from tests.unit.agent.fakes import IDENTITY, START, FakeTime, xid_event
 
 EVENT_FACTORY = EventFactory(IDENTITY, "boot-1")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import stacks
+from nodeheal.agent.evidence import stacks
 
 # As py-spy 0.4 prints it.
 PRINTED = """Process 42: python train.py --token secret
@@ -73,7 +73,7 @@ def test_without_py_spy_its_absence_is_told() -> None:
 
 def test_as_a_command_it_ends_well_whatever_is_installed() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "nodeheal.agent.stacks"],
+        [sys.executable, "-m", "nodeheal.agent.evidence.stacks"],
         capture_output=True,
         timeout=60,
         check=False,

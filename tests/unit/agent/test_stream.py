@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.stream import NotRun, stream
+from nodeheal.agent.runtime.stream import NotRun, stream
 from tests.unit.agent.fakes import eventually
 
 SECONDS = 10.0

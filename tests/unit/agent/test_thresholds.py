@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent import probe, thresholds
 from nodeheal.agent.checks import clock_skew, disk, memory, mounts, nvidia_smi, processes, ram_ecc, rdma
 from nodeheal.agent.checks.check import Place
 from nodeheal.agent.checks.gpu_judgement import judge
 from nodeheal.agent.checks.gpu_reading import GpuReading
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.config import AgentConfig, ConfigError, parse
 from nodeheal.agent.diagnostics.bench import Output
-from nodeheal.agent.thresholds import THRESHOLDS, Threshold, default_limit
+from nodeheal.agent.runtime import probe, thresholds
+from nodeheal.agent.runtime.config import AgentConfig, ConfigError, parse
+from nodeheal.agent.runtime.thresholds import THRESHOLDS, Threshold, default_limit
 from tests.unit.agent.fakes import CONFIG
 
 MINIMAL: dict[str, Any] = {

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import probe
 from nodeheal.agent.checks.check import Place
-from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.runtime import probe
+from nodeheal.agent.runtime.config import AgentConfig
 from nodeheal.contract.vocabulary import Provider
 
 HUNG = Output("", "", probe.Ran(seconds=9.0, exit_code=-9, error="no answer within 9 s"))

@@ -7,7 +7,7 @@ import pytest
 
 from nodeheal.agent.checks import dcgm, gpu_count, gpu_state, neuron, nvidia_services, nvidia_smi
 from nodeheal.agent.checks.check import Check
-from nodeheal.agent.thresholds import NVIDIA_SMI
+from nodeheal.agent.runtime.thresholds import NVIDIA_SMI
 from nodeheal.domain.faults.catalog import find
 from tests.unit.agent.checks.places import Node
 

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import nvlink_state
-from nodeheal.agent.checks import dcgm
+from nodeheal.agent.checks import dcgm, nvlink_state
 from nodeheal.agent.checks.check import CheckResult
 from nodeheal.agent.diagnostics.bench import Output
-from nodeheal.agent.event import verdict_of
+from nodeheal.agent.transport.event import verdict_of
 from nodeheal.contract.vocabulary import Verdict
 from tests.unit.agent.checks.places import ABSENT, HUNG, Node, installed, says
 from tests.unit.parsers.goldens import golden

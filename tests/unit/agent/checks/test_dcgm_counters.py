@@ -10,7 +10,7 @@ import pytest
 
 from nodeheal.agent.checks import dcgm_counters
 from nodeheal.agent.checks.check import CheckResult, Place
-from nodeheal.agent.dcgm_drills import note
+from nodeheal.agent.checks.dcgm_drills import note
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Action, Family, Verdict
 from nodeheal.domain.faults.catalog import find

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nodeheal.agent.checks.check import State
 from nodeheal.agent.checks.gpu_judgement import gauges, judge
 from nodeheal.agent.checks.gpu_reading import GpuReading
-from nodeheal.agent.thresholds import GPU_FABRIC, GPU_LASTING
+from nodeheal.agent.runtime.thresholds import GPU_FABRIC, GPU_LASTING
 from nodeheal.domain.faults.catalog import catalog
 
 GPU = "0000:10:00.0"

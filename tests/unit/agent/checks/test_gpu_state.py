@@ -13,7 +13,7 @@ import pytest
 
 from nodeheal.agent.checks import gpu_state
 from nodeheal.agent.checks.gpu_processes import gpu_users
-from nodeheal.agent.thresholds import GPU_FABRIC
+from nodeheal.agent.runtime.thresholds import GPU_FABRIC
 from tests.fakes.nvml import FakeGpus, build
 from tests.unit.agent.checks.places import Node
 

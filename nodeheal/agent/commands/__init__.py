@@ -1,0 +1,1 @@
+"""The subcommands of `nodeheal-agent`, one module each; `table` lists them."""

@@ -1,0 +1,85 @@
+"""Creates the connections of `nodeheal-agent watch` other than the bus, which `compose` creates. Each thread has its
+own.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from nodeheal.agent.identity.signing import Signer
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.compose import heartbeat_item, service
+from nodeheal.agent.runtime.config import AgentConfig
+from nodeheal.agent.runtime.training_step import steps_in
+from nodeheal.agent.transport.aws_client import AwsClient, endpoint
+from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.fallback import Fallback
+from nodeheal.agent.transport.heartbeat_thread import HeartbeatThread
+
+if TYPE_CHECKING:
+    from nodeheal.agent.transport.gauges import Sample
+    from nodeheal.agent.transport.metrics import NodeMetrics, Publisher
+
+
+class Thread(Protocol):
+    """A background thread of the agent."""
+
+    def start(self) -> None:
+        """Start the thread."""
+
+    def stop(self, patience_seconds: float) -> None:
+        """Request the end of the thread; returns at once."""
+
+
+def beside(
+    config: AgentConfig,
+    clock: Clock,
+    signer: Signer,
+    say_alive: Callable[[], None],
+    gauges: Callable[[], Mapping[str, float]],
+    samples: Callable[[], Iterable["Sample"]],
+) -> list[Thread]:
+    """Create the threads that the configuration enables."""
+    heartbeats = heartbeat_thread(config, clock, signer, instead=say_alive)
+    threads: list[Thread] = [heartbeats]
+    if config.cloudwatch_metrics:
+        threads.append(publisher(config, clock, gauges))
+    if config.prometheus_port:
+        from nodeheal.agent.transport.prometheus import (
+            Exporter,  # imported only where it is enabled: it would stay in memory
+        )
+
+        exporter = Exporter(
+            config.prometheus_port, config.identity, gauges, lambda: (*samples(), *heartbeats.samples())
+        )
+        threads.append(exporter)
+    return threads
+
+
+def heartbeat_thread(config: AgentConfig, clock: Clock, signer: Signer, instead: Callable[[], None]) -> HeartbeatThread:
+    """Create the thread that writes this node's heartbeats."""
+    item, folder = heartbeat_item(config, clock), Path(config.progress_dir)
+    return HeartbeatThread(
+        item, signer.public, config.boot_id(), config.heartbeat_seconds, clock, instead, lambda: steps_in(folder)
+    )
+
+
+def fallback(config: AgentConfig, clock: Clock, signer: Signer) -> Fallback:
+    """Create the SNS fallback for a bus out of reach."""
+    return Fallback(*service("sns", config, clock), signer)
+
+
+def publisher(config: AgentConfig, clock: Clock, gauges: Callable[[], Mapping[str, float]]) -> "Publisher":
+    """Create the thread that publishes metrics to CloudWatch."""
+    from nodeheal.agent.transport.metrics import Publisher  # as above
+
+    return Publisher(node_metrics(config, clock), gauges, clock)
+
+
+def node_metrics(config: AgentConfig, clock: Clock) -> "NodeMetrics":
+    """Create the client of this node's CloudWatch metrics."""
+    from nodeheal.agent.transport.metrics import NodeMetrics
+
+    region = config.region
+    cloudwatch = AwsClient("monitoring", region, endpoint("monitoring", region), CredentialChain(clock), clock)
+    return NodeMetrics(cloudwatch, config.node_id, each_gpu=config.cloudwatch_metrics == "gpus")
