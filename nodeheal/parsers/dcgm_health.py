@@ -55,9 +55,7 @@ def parse_health(output: str, links: NvLinks = NvLinks.UNKNOWN) -> Report:
     if word in (Verdict.DEGRADED, Verdict.FAILED) and not is_explained:
         message = f"{_OVERALL}: {overall}"
         faults.append(Fault(word, Finding(Family.dcgm, UNNAMED, None, message), "overall health"))
-    report = sum_up(
-        faults, "the host engine sees no other fault" if left_out else "the host engine sees no fault", doubt
-    )
+    report = sum_up(faults, f"the host engine sees no {'other ' if left_out else ''}fault", doubt=doubt)
     return replace(report, reason=f"{LEFT_OUT}; {report.reason}") if left_out else report
 
 
