@@ -76,7 +76,7 @@ def _replaced_by(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
 
 
 def how_long_checks_take(pool: str, level: int | None, policy: RecoveryPolicy, nodes: int = 1) -> str:
-    """Which level the diagnostics have, and what they take: at most, and about, where that is less. `nodes`: in a row."""
+    """Which level the diagnostics have, and what they take at most, and about where that is less. `nodes`: in a row."""
     level = level or policy.diagnostics_level_of(pool)
     longest = seconds_to_diagnose(level, policy)
     about = min(HEALTHY_SECONDS[level], longest)
