@@ -1,11 +1,13 @@
 """`nodeheal explain`: what would be done about a fault, and why."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nodeheal.cli.say import DEFAULT_POLICY, complaints, read_policy, refuse, say, say_json
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, Family, NextStepCondition
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def explain(
         refuse(*complaints("nodeheal explain", error, HealthEvent))
     answer["policy"] = "deployed" if deployed else str(policy) if policy else "built-in"
     if deployed and pool != "default":
-        say(*_notes(pool), aside=as_json)
+        say(*_notes(pool, document), aside=as_json)
     if as_json:
         say_json(answer)
         return
@@ -105,10 +107,15 @@ def _in_force(ctx: typer.Context) -> "RecoveryPolicy":
         return connect.policy()
 
 
-def _notes(pool: str) -> list[str]:
+def _notes(pool: str, policy: "RecoveryPolicy") -> list[str]:
+    """A note on a pool that the policy names and no node is in. One that is in neither ends the command."""
     from nodeheal.cli import connect
 
-    return connect.notes_of_pools([pool])
+    notes = connect.notes_of_pools([pool])
+    if notes and pool not in policy.pools:
+        with connect.clearly():
+            connect.known_pool(pool, connect.ports(os.environ.get(names.ENV_TABLE, names.TABLE)))
+    return notes
 
 
 def _actions(after: str) -> list[Action]:
@@ -200,7 +207,8 @@ def _told(answer: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _pool_of(answer: dict[str, Any]) -> str:
     is_default = answer["pool_is_named"] or answer["pool"] == "default"
-    how = "" if is_default else "; not named in the policy, so that its default_pool holds"
+    asks = "" if answer["policy"] == "deployed" else " (whether there is such a pool, --deployed asks)"
+    how = "" if is_default else f"; not named in the policy, so that its default_pool holds{asks}"
     return f"{answer['pool']} ({answer['mode']} mode, policy {answer['policy_version']}){how}"
 
 

@@ -1,6 +1,5 @@
 """Incidents, as `nodeheal incidents list` and `show` tell of them."""
 
-import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from nodeheal.services.operators.answer_approval import PendingQuestion
 
 _ENDS = " .;:"
-_CLAUSE = re.compile(r"(?<=[.;:])\s+")
 
 
 def row_of(incident: Incident) -> dict[str, str | bool | None]:
@@ -116,19 +114,16 @@ def needed(to_do: "Sequence[Part]") -> list[str]:
 
 
 def _timeline(review: Review, asks: str) -> Iterator[str]:
-    """What happened. Of decisions and results only what stands nowhere above."""
-    said = {*_clauses(review.summary), *_clauses(asks), review.fault}
+    """What happened, and why. A reason that stands above is referred to by where it stands."""
+    decisions = {f"{one.step}: {one.reason}": one for one in review.decisions}
+    above = {review.summary: "see Summary", asks: "see Asks"}
     for line in review.told.timeline:
-        step, _, reason = line.text.partition(": ")
         text = line.text
-        if line.kind in ("decision", "result"):
-            new = [clause for clause in _CLAUSE.split(reason) if clause.strip(_ENDS) not in said]
-            said.update(clause.strip(_ENDS) for clause in new)
-            text = f"{step}: {' '.join(new).rstrip(_ENDS)}" if new else step
+        if line.kind == "decision" and (taken := decisions.get(text)) is not None and taken.reason:
+            # What follows an isolation has its reason, without the sentence about the isolation at its end.
+            known = next((where for reason, where in above.items() if reason.startswith(taken.reason)), None)
+            above.setdefault(taken.reason, f"same reason as {taken.step}")
+            text = f"{taken.step}: {known or taken.reason.removeprefix(f'{review.fault}: ')}"
         elif line.kind == "event" and OPERATOR_REQUEST in line.text:
             text = "an operator asked for it"
-        yield f"  {line.seconds:9.1f}  {text}"
-
-
-def _clauses(text: str) -> Iterator[str]:
-    return (clause.strip(_ENDS) for clause in _CLAUSE.split(text))
+        yield f"  {line.seconds:9.1f}  {text.rstrip(_ENDS)}"

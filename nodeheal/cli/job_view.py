@@ -15,7 +15,7 @@ from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import status_text, title_of
 from nodeheal.services.jobs.job_line import line_in_words
 from nodeheal.services.jobs.job_troubles import needed
-from nodeheal.services.operators.look_at_job import JobView
+from nodeheal.services.operators.look_at_job import JobView, in_hours
 
 
 def as_text(
@@ -87,6 +87,7 @@ def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed:
             "in_window": view.restarts.in_window,
             "of_application": view.restarts.of_application,
             "limits": job.restarts.model_dump(mode="json"),
+            "next_limit": view.next_limit or None,
         },
         "execution": link or None,
         "advice": view.advice.as_json(),
@@ -173,12 +174,14 @@ def _checkpoints(job: Job) -> str:
 def _restarts(view: JobView) -> list[str]:
     """A line for each limit."""
     used, limits = view.restarts, view.job.restarts
-    hours = f"{limits.window_seconds / 3_600:g} h"
-    own = f"{used.of_application} of {limits.of_application} in {hours} for failures of its program"
+    hours = in_hours(limits.window_seconds)
+    own = f"{used.of_application} of {limits.of_application} {hours} for failures of its program"
+    binds = f"next limit: {view.next_limit}" if view.next_limit else "the policy limits them too: nodeheal policy show"
     return [
         f"Restarts    {used.total} of {limits.total} since it was submitted",
-        f"            {used.in_window} of {limits.in_window} in {hours}",
+        f"            {used.in_window} of {limits.in_window} {hours}",
         f"            {own} (restarts.of_application)",
+        f"            {binds}",
     ]
 
 

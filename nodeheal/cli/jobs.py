@@ -212,13 +212,15 @@ def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, out
     from nodeheal.cli.job_view import as_json_of, as_text
     from nodeheal.cli.last_lines import last_lines
     from nodeheal.cli.slurm import our_job
-    from nodeheal.services.operators.look_at_job import awaited_by, look_at_job
+    from nodeheal.services.operators.look_at_job import awaited_by, look_at_job, next_limit
 
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
         view = look_at_job(our_job(name, world).job_id, world)
-        view = replace(view, awaits=connect.if_allowed(lambda: awaited_by(view.working, world)))
+        awaits = connect.if_allowed(lambda: awaited_by(view.working, world))
+        limit = connect.if_allowed(lambda: next_limit(view, world, connect.policy_copy(table)))
+        view = replace(view, awaits=awaits, next_limit=limit)
         owner = view.job.owner
         is_confirmed = connect.owners().is_confirmed(owner) if owner else None
         link = connect.job_execution_url(name, view.job.submission) if view.job.submission else ""

@@ -86,6 +86,7 @@ def _print(report: "Report") -> None:
     answer = {
         "verdict": report.verdict.value,
         "failed_tests": report.failed_tests,
+        "undone_tests": report.undone_tests,
         "failed_components": report.failed_components,
         "findings": [_explained(finding) for finding in report.findings],
         "reason": report.reason,

@@ -322,6 +322,7 @@ def _put_into_force(
     as_json: bool = False,
     listed_by: str = LISTED_BY,
 ) -> None:
+    from nodeheal.domain.humanize import counted
     from nodeheal.domain.policy.policy_lint import lint_policy
 
     old, new = _readable(before.text), checked(text, named)
@@ -332,7 +333,11 @@ def _put_into_force(
             say(f"policy version {new.version} is already in force, nothing was changed")
         return
     if not as_json:
-        _warn(lint_policy(new))
+        # Those in force were accepted when they were applied; `--merge` keeps them, whatever else it changes.
+        accepted, warnings = set(lint_policy(old)), list(lint_policy(new))
+        _warn(one for one in warnings if one not in accepted)
+        if older := sum(one in accepted for one in warnings):
+            say(f"{counted(older, 'warning')} as before: `nodeheal policy check FILE` lists those of a whole document")
     _note(new, aside=as_json)
     if not _goes_on(old, new, "the new one", dry_run=dry_run, yes=yes, as_json=as_json, listed_by=listed_by):
         return

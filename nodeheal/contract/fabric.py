@@ -67,6 +67,7 @@ class FabricAnswer(Frozen):
     request_id: str
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
+    undone_tests: tuple[str, ...] = ()
     reason: str
     measured: dict[Word, Measured] = Field(
         default_factory=dict, description="fabric_mb_per_s, fabric_us, all_reduce_mb_per_s"

@@ -194,6 +194,9 @@ class DiagnosticsFinished(NodeAnswer):
     failed_tests: tuple[Annotated[str, Field(max_length=REASON_CHARACTERS)], ...] = Field(
         default=(), max_length=FAILED_TESTS
     )
+    undone_tests: tuple[Annotated[str, Field(max_length=REASON_CHARACTERS)], ...] = Field(
+        default=(), max_length=FAILED_TESTS, description="neither passed nor failed"
+    )
     checks: tuple[CheckResult, ...] = Field(default=(), max_length=8, description="the result of each part")
     measured: Annotated[dict[Word, Measured], Field(max_length=MEASURES)] = Field(
         default_factory=dict, description="numbers to compare with the last good run: bandwidths, temperatures"

@@ -38,6 +38,7 @@ class DiagnosisAnswer(Frozen):
 
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
+    undone_tests: tuple[str, ...] = ()
     measured: dict[str, float] = Field(default_factory=dict)
     checks: str = ""
     output: str = ""
@@ -49,6 +50,7 @@ class DiagnosisAnswer(Frozen):
         return cls(
             verdict=event.verdict,
             failed_tests=tuple(event.failed_tests),
+            undone_tests=tuple(event.undone_tests),
             measured=dict(event.measured),
             checks=checks,
             output=event.evidence,
@@ -161,21 +163,22 @@ def judge(answer: DiagnosisAnswer, baseline: Mapping[str, float], tolerated_perc
 
     Only OK is a proof. DEGRADED (settings, not hardware) is for a human, not a swap.
     """
-    outcome, reason = _judge_verdict(answer.verdict, ", ".join(answer.failed_tests)[:800])
+    named = answer.undone_tests if answer.verdict is Verdict.UNKNOWN else answer.failed_tests
+    outcome, reason = _judge_verdict(answer.verdict, ", ".join(named)[:800])
     worse = regressions(answer.measured, baseline, tolerated_percent) if outcome is Outcome.DONE else ()
     if worse:
         return Outcome.UNKNOWN, f"diagnostics passed, but {'; '.join(worse)[:800]}"
     return outcome, reason
 
 
-def _judge_verdict(verdict: Verdict, failed_tests: str) -> tuple[Outcome, str]:
+def _judge_verdict(verdict: Verdict, tests: str) -> tuple[Outcome, str]:
     if verdict is Verdict.OK:
         return Outcome.DONE, "diagnostics passed"
     if verdict is Verdict.DEGRADED:
-        return Outcome.UNKNOWN, f"diagnostics found the node's settings wanting: {failed_tests or 'see its output'}"
+        return Outcome.UNKNOWN, f"diagnostics found the node's settings wanting: {tests or 'see its output'}"
     if verdict is Verdict.UNKNOWN:
-        return Outcome.UNKNOWN, f"diagnostics gave no result{f' ({failed_tests})' if failed_tests else ''}"
-    return Outcome.FAILED, f"diagnostics failed: {failed_tests or verdict}"
+        return Outcome.UNKNOWN, f"diagnostics gave no result{f' ({tests})' if tests else ''}"
+    return Outcome.FAILED, f"diagnostics failed: {tests or verdict}"
 
 
 def found(answer: DiagnosisAnswer) -> Diagnosed | None:
@@ -246,9 +249,11 @@ def read_output(output: str) -> DiagnosisAnswer | None:
     """What a diagnosis has printed; None: it cannot be read."""
     try:
         summary = read_printed(output)
-        failed: Sequence[str] = [str(test) for test in summary["failed_tests"]]
+        failed = tuple(str(test) for test in summary["failed_tests"])
+        undone = tuple(str(test) for test in summary.get("undone_tests", ()))
         measured = {str(name): float(number) for name, number in summary.get("measured", {}).items()}
-        return DiagnosisAnswer(verdict=Verdict(summary["verdict"]), failed_tests=tuple(failed), measured=measured)
+        verdict = Verdict(summary["verdict"])
+        return DiagnosisAnswer(verdict=verdict, failed_tests=failed, undone_tests=undone, measured=measured)
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 

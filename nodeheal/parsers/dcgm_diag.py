@@ -2,7 +2,7 @@
 
 Nothing untested counts as healthy: no result, a cut-off one, an error, skipped tests only, a missing GPU. A test has
 failed only by an error that is known to be one of the hardware. Any other "Fail", and a "Pass" with an error, is a test
-not done: UNKNOWN, with the tests to run once more in `failed_tests`.
+not done: UNKNOWN, with the tests to run once more in `undone_tests`.
 """
 
 import re
@@ -14,13 +14,14 @@ from nodeheal.parsers.dcgm_errors import (
     NAMES,
     ErrorKind,
     error_finding,
+    is_left_out,
     kind_of,
     names_in,
     names_of,
     says_not_done,
 )
 from nodeheal.parsers.finding import Finding, Report
-from nodeheal.parsers.nvlinks import NvLinks
+from nodeheal.parsers.nvlinks import LEFT_OUT, NvLinks
 from nodeheal.parsers.tool_report import (
     Fault,
     fault,
@@ -47,6 +48,8 @@ _GRAVE_SEVERITIES = (2, 6)  # DCGM's own: isolate, reset
 _WEIGHTS = {ErrorKind.HARDWARE: Verdict.FAILED, ErrorKind.SETTING: Verdict.DEGRADED}
 _PASS, _FAIL, _WARN, _SKIP = ("pass", "passed"), ("fail", "failed"), ("warn", "warning"), ("skip", "skipped")
 _GPU_IN_TEXT = re.compile(r"\bGPU (\d{1,4})\b")
+_PCIE = "pcie"  # the test that looks at NVLinks, unless it is asked not to: PCIE_STR_TEST_NVLINK_STATUS of DCGM
+_WITHOUT_NVLINKS = "run the test without them: dcgmi diag -r pcie -p pcie.test_nvlink_status=false"
 _NAMING_KEYS = ("pci_bus_id", "pci_address", "uuid", "gpu_uuid")
 
 
@@ -105,7 +108,21 @@ def _parse(document: dict[str, object], accelerators: int, links: NvLinks, rest:
                 return sum_up([*_global_faults(source[key], links), *faults], "", doubt=doubt)
     if rest:  # another run, or the output of one that was killed: the first document may be outdated
         return sum_up(faults, "", doubt=f"there is text after the diagnostic: {first_line(rest)}")
-    return _judge(results, faults, accelerators, _listed(document, root), links)
+    report = _judge(results, faults, accelerators, _listed(document, root), links)
+    undone = tuple(test for test in _tests(Verdict.UNKNOWN, results, links) if test not in report.failed_tests)
+    return replace(report, undone_tests=undone, reason="; ".join([report.reason, *_left_out(results, undone, links)]))
+
+
+def _tests(verdict: Verdict, results: list[_Result], links: NvLinks) -> tuple[str, ...]:
+    return tuple(sorted({result.test for result in results if result.verdict(links) is verdict}))
+
+
+def _left_out(results: list[_Result], undone: Sequence[str], links: NvLinks) -> list[str]:
+    """Return what is left out on a machine without NVLinks, and what to do where a test was not done because of it."""
+    named = [(result, name) for result in results for warning in result.warnings for name in warning.names]
+    tests = [result.test for result, name in named if is_left_out(name, links)]
+    again = [_WITHOUT_NVLINKS for test in tests if test in undone and test.lower() == _PCIE]
+    return [LEFT_OUT, *again[:1]] if tests else []
 
 
 def cannot_under_mig(output: str) -> bool:
@@ -122,11 +139,8 @@ def _listed(document: dict[str, object], root: dict[str, object]) -> int:
 
 
 def _judge(results: list[_Result], faults: list[Fault], accelerators: int, listed: int, links: NvLinks) -> Report:
-    by_verdict = {
-        verdict: tuple(sorted({result.test for result in results if result.verdict(links) is verdict}))
-        for verdict in Verdict
-    }
-    failed, undone, warned = by_verdict[Verdict.FAILED], by_verdict[Verdict.UNKNOWN], by_verdict[Verdict.DEGRADED]
+    verdicts = (Verdict.FAILED, Verdict.UNKNOWN, Verdict.DEGRADED)
+    failed, undone, warned = (_tests(verdict, results, links) for verdict in verdicts)
     told = sum_up(faults, "")
     if failed:
         return Report(Verdict.FAILED, failed, told.failed_components, told.findings, f"failed: {', '.join(failed)}")
@@ -147,7 +161,7 @@ def _judge(results: list[_Result], faults: list[Fault], accelerators: int, liste
         return sum_up(faults, "", doubt=f"{tested} of {there} GPUs were tested")
     if undone and not warned:
         reason = f"not done, neither passed nor failed: {', '.join(undone)}"
-        return Report(Verdict.UNKNOWN, undone, findings=told.findings, reason=reason)
+        return Report(Verdict.UNKNOWN, findings=told.findings, reason=reason, is_only_undone=True)
     if undone or not any(result.status in _PASS for result in results) or not (names or is_of_all):
         return sum_up(faults, "", doubt=f"not done: {', '.join(undone)}" if undone else "no test of any GPU has passed")
     if warned:

@@ -177,16 +177,20 @@ def kind_of(name: str, links: NvLinks) -> ErrorKind:
 
 def error_finding(name: str, component: str | None, message: str, links: NvLinks) -> Finding | None:
     """Return the finding of an error. One of NVLinks is UNKNOWN unless these are up, and None where there are none."""
-    is_fabric = is_about_nvlinks(name)
-    if is_fabric and links is NvLinks.ABSENT:
+    if is_left_out(name, links):
         return None
-    verdict = Verdict.UNKNOWN if is_fabric and links is not NvLinks.UP else None
+    verdict = Verdict.UNKNOWN if is_about_nvlinks(name) and links is not NvLinks.UP else None
     return Finding(Family.dcgm, name, component, message[:MESSAGE_CHARACTERS], verdict=verdict)
 
 
 def is_about_nvlinks(name: str) -> bool:
     """Whether an error is one of NVLinks, which says nothing where these do not exist or are not up yet."""
     return _KINDS.get(name) is ErrorKind.FABRIC
+
+
+def is_left_out(name: str, links: NvLinks) -> bool:
+    """Whether an error is one of NVLinks on a machine that has none."""
+    return links is NvLinks.ABSENT and is_about_nvlinks(name)
 
 
 def names_of(error_id: object, text: str) -> tuple[str, ...]:

@@ -6,11 +6,12 @@ several strings. It gives no error ids, so the sentences are recognised.
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.dcgm_errors import NAMES, error_finding, names_of
+from nodeheal.parsers.dcgm_errors import NAMES, error_finding, is_left_out, names_of
 from nodeheal.parsers.finding import Finding, Report
-from nodeheal.parsers.nvlinks import NvLinks
+from nodeheal.parsers.nvlinks import LEFT_OUT, NvLinks
 from nodeheal.parsers.tool_report import Fault, first_line, first_object, sum_up, unknown
 
 # The subsystems that DCGM watches. An unknown sentence is named after its subsystem.
@@ -48,11 +49,14 @@ def parse_health(output: str, links: NvLinks = NvLinks.UNKNOWN) -> Report:
     faults, strange = _sick(body, links), _strange_words(body)
     word = _WORDS.get(overall.lower())
     doubt = f"unknown health: {', '.join(strange)}"[:300] if strange else ""
+    systems = [system for _, entity in _entities(body) for system in _systems(entity)]
+    left_out = any(is_left_out(code, links) for name, system in systems for code in _codes(name, system))
     is_explained = any(word in _words_of(entity) for _, entity in _entities(body))
     if word in (Verdict.DEGRADED, Verdict.FAILED) and not is_explained:
         message = f"{_OVERALL}: {overall}"
         faults.append(Fault(word, Finding(Family.dcgm, UNNAMED, None, message), "overall health"))
-    return sum_up(faults, "the host engine sees no fault", doubt=doubt)
+    report = sum_up(faults, f"the host engine sees no {'other ' if left_out else ''}fault", doubt=doubt)
+    return replace(report, reason=f"{LEFT_OUT}; {report.reason}") if left_out else report
 
 
 def _sick(body: dict[str, object], links: NvLinks) -> list[Fault]:
@@ -88,14 +92,22 @@ def _entity_faults(component: str, entity: dict[str, object], links: NvLinks) ->
 
 def _system_faults(component: str, name: str, system: dict[str, object], links: NvLinks) -> Iterator[Fault]:
     word = _word(system)
-    if word not in (Verdict.DEGRADED, Verdict.FAILED):
-        return
-    overflow = system.get("overflow")
-    text = " ".join(str(line).strip() for line in overflow) if isinstance(overflow, list) else ""
-    for code in names_of(system.get("error_id"), text) or (_system_code(name),):
-        found = error_finding(code, component, f"{name}: {text or _value(system)}", links)
-        if found is not None:
+    for code in _codes(name, system):
+        found = error_finding(code, component, f"{name}: {_text(system) or _value(system)}", links)
+        if found is not None and word is not None:
             yield Fault(found.verdict or word, found, name[:60])
+
+
+def _codes(name: str, system: dict[str, object]) -> tuple[str, ...]:
+    """Return the errors of a subsystem that is not healthy."""
+    if _word(system) not in (Verdict.DEGRADED, Verdict.FAILED):
+        return ()
+    return names_of(system.get("error_id"), _text(system)) or (_system_code(name),)
+
+
+def _text(system: dict[str, object]) -> str:
+    overflow = system.get("overflow")
+    return " ".join(str(line).strip() for line in overflow) if isinstance(overflow, list) else ""
 
 
 def _system_code(name: str) -> str:

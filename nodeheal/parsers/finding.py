@@ -29,3 +29,5 @@ class Report:
     findings: tuple[Finding, ...] = field(default=())
     reason: str = ""
     measured: Mapping[str, float] = field(default_factory=dict)  # by name; see measures
+    undone_tests: tuple[str, ...] = ()  # neither passed nor failed
+    is_only_undone: bool = False  # every other test has passed, so that doing these settles it

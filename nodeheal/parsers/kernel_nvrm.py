@@ -8,7 +8,8 @@ from nodeheal.parsers.pci_address import PCI_ADDRESS, normalised
 
 _PREFIX = "NVRM: "
 _BEGINNINGS = (_PREFIX, "nvidia")
-# The prefix of a message: the GPU by its address.
+# The prefix of a message: the GPU by its address. `GPU2 ` of nvlog_printf.c names none: it is the first number that was
+# free when the driver attached the GPU (gpumgrAllocGpuInstance), nvidia-smi sorts by PCI address.
 _ADDRESS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<address>{PCI_ADDRESS})(?=[:\s\\#]|$)", re.ASCII)
 _NO_ANSWER = (
     *("GSP core unresponsive", "GSP-RM unresponsive", "eartbeat timed out", "* GSP Timeout *"),

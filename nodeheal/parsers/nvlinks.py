@@ -10,3 +10,7 @@ class NvLinks(StrEnum):
     TRAINING = "training"  # the fabric is not complete yet
     ABSENT = "absent"  # this product has none, or uses none under MIG
     UNKNOWN = "unknown"
+
+
+# Of a report on a machine that has none.
+LEFT_OUT = "errors of NVLinks are left out, as this machine has no NVLinks"

@@ -77,6 +77,7 @@ def worst_of(reports: Sequence[Report]) -> Report:
         tuple(finding for report in reports for finding in report.findings),
         "; ".join(report.reason for report in reports if report.reason),
         measured,
+        tuple(dict.fromkeys(test for report in reports for test in report.undone_tests)),
     )
 
 

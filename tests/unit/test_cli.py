@@ -144,13 +144,19 @@ def test_explain_says_by_whose_policy_it_decides(acting: Path, monkeypatch: pyte
 
 def test_explain_says_that_a_pool_is_not_there(acting: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
     ports.nodes.save(node())
-    monkeypatch.setattr(connect, "policy", RecoveryPolicy)
+    policy = RecoveryPolicy.model_validate({"pools": {"next": {"mode": "act"}}})
+    monkeypatch.setattr(connect, "policy", lambda: policy)
 
-    said = {pool: RUN.invoke(app, ["explain", "xid", "79", "--deployed", "--pool", pool]) for pool in ("demo", "dmeo")}
+    pools = ("demo", "dmeo", "next")
+    said = {pool: RUN.invoke(app, ["explain", "xid", "79", "--deployed", "--pool", pool]) for pool in pools}
+    offline = RUN.invoke(app, ["explain", "xid", "79", "--pool", "dmeo"])
 
-    assert "note: no pool dmeo is known (known: demo)" in said["dmeo"].output
+    refused = "no pool dmeo is known; did you mean demo? Known pools: demo\n"
+    assert (said["dmeo"].exit_code, said["dmeo"].output) == (1, refused)
+    assert "note: no pool next is known (known: demo)" in said["next"].output
     assert "note: " not in said["demo"].output
-    assert "note: " not in RUN.invoke(app, ["explain", "xid", "79", "--pool", "dmeo"]).output
+    assert offline.exit_code == 0
+    assert "its default_pool holds (whether there is such a pool, --deployed asks)" in offline.output
 
 
 def test_explain_decides_by_one_policy(acting: Path) -> None:

@@ -127,13 +127,22 @@ def test_a_story_is_shown_whole(cluster: FakeCluster) -> None:
     assert f"Workflow    https://console.example/{found['incident']}" in said
 
 
-def test_a_story_says_nothing_twice(cluster: FakeCluster) -> None:
+def test_a_story_says_why_each_step_was_taken(cluster: FakeCluster) -> None:
+    said = run("show", "latest").output
+    steps = [line[13:] for line in said.partition("Timeline")[2].splitlines() if line[13:14].isupper()]
+
+    assert [step for step in steps if ": " not in step] == []
+    assert "REBOOT: same reason as ISOLATE" in steps
+    assert "DIAGNOSE DONE: diagnostics passed" in steps
+    assert "CLOSE: see Summary" in steps
+
+
+def test_a_story_says_no_reason_in_full_twice(cluster: FakeCluster) -> None:
     said = run("show", "latest").output
 
     assert said.count("(GPU has fallen off the bus)") == 1
     assert said.count("One reboot brings most of these GPUs back") == 1
-    assert said.count("diagnostics passed") == 1
-    assert said.count("llama restarted as run 2") == 1
+    assert said.count("rebooted; diagnostics passed; llama restarted as run 2") == 1
     assert said.count("attempt reserved: 1 of 1 reboots") == 1
 
 

@@ -16,13 +16,15 @@ from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskD
 from nodeheal.cli import connect, job_log, job_wait
 from nodeheal.cli.main import app
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import EndCause, JobState, NodeState, Trouble
+from nodeheal.contract.job_spec import RestartLimits
+from nodeheal.contract.vocabulary import Action, EndCause, JobState, NodeState, Trouble
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import Job, job_of
 from nodeheal.domain.jobs.job_log import LogLine, LogLocation
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
 from tests.support.job_requests import answers
@@ -92,6 +94,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 def put_in_place(it: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "ports", lambda table: it.ports)
     monkeypatch.setattr(connect, "policy", lambda: ACT)
+    monkeypatch.setattr(connect, "policy_copy", lambda table: ACT)
     monkeypatch.setattr(connect, "task_definitions", lambda kind: it.definitions)
     monkeypatch.setattr(connect, "job_logs", lambda kind: it.logs)
     monkeypatch.setattr(connect, "owners", lambda: it.owners)
@@ -474,6 +477,41 @@ def test_a_job_is_shown_with_its_ranks_its_runs_its_incidents_and_what_it_has_us
     assert [one["started_by"] for one in told["runs"]] == [names.started_by("llama", n) for n in (1, 2)]
     assert [rank["exit_code"] for rank in told["runs"][0]["ranks"]] == [143, 1]
     assert (told["restarts"]["total"], told["restarts"]["of_application"], told["owner_confirmed"]) == (1, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("own", "before", "limit"),
+    [
+        ({}, 0, "9 more in 24 h (the policy's limits.RESTART_WORKLOAD)"),
+        ({}, 20, "no more in 24 h (the policy's limits.RESTART_WORKLOAD)"),
+        ({"in_window": 3, "window_seconds": 7_200}, 0, "2 more in 2 h (its own restarts.in_window)"),
+        ({"total": 4}, 0, "3 more since it was submitted (its own restarts.total)"),
+    ],
+)
+def test_a_job_says_which_limit_of_restarts_it_reaches_next(
+    own: dict[str, int], before: int, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Recovered(monkeypatch)
+    for number in range(before):  # of an earlier submission: only the policy counts them
+        it.world.ports.attempts.reserve("job#llama", f"before-{number}", ACT.limits[Action.RESTART_WORKLOAD])
+    it.cluster.submit()
+    it.world.becomes(restarts=RestartLimits(**own))
+
+    assert f"            next limit: {limit}\n" in run("show", "llama").output
+    assert json.loads(run("show", "llama", "--json").output)["restarts"]["next_limit"] == limit
+
+
+def test_who_may_not_read_the_policy_is_shown_that_it_limits_restarts_too(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(table: str) -> RecoveryPolicy:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetItem")
+
+    submit(tmp_path, FILE)
+    monkeypatch.setattr(connect, "policy_copy", refuses)
+
+    assert "            the policy limits them too: nodeheal policy show\n" in run("show", "llama").output
+    assert json.loads(run("show", "llama", "--json").output)["restarts"]["next_limit"] is None
 
 
 def test_a_job_that_waits_says_for_what(world: World, tmp_path: Path) -> None:

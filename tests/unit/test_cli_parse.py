@@ -55,7 +55,7 @@ def sysfs(directory: Path, listing: str) -> Path:
 def test_the_answer_has_the_promised_shape() -> None:
     answer = parsed("nvidia-smi", str(DIRECTORY / "nvidia_smi_table_sick.txt"))
 
-    assert list(answer) == ["verdict", "failed_tests", "failed_components", "findings", "reason"]
+    assert list(answer) == ["verdict", "failed_tests", "undone_tests", "failed_components", "findings", "reason"]
     assert answer["verdict"] == "FAILED"
     assert all(list(finding) == FINDING_KEYS for finding in answer["findings"])
 
@@ -173,3 +173,5 @@ def test_a_link_that_is_down_leads_to_an_act_only_where_the_links_are_up(tmp_pat
     assert told() == [("UNKNOWN", "ESCALATE")]
     assert told("--nvlinks", "up") == [("FAILED", "REBOOT")]
     assert told("--nvlinks", "absent") == []
+    left_out = "errors of NVLinks are left out, as this machine has no NVLinks; the host engine sees no other fault"
+    assert parsed("dcgm-health", str(file), "--nvlinks", "absent")["reason"] == left_out

@@ -394,6 +394,20 @@ def test_what_changes_is_told_without_a_terminal_too(appconfig: FakeAppConfig, f
     assert " faults would be treated differently" in faults
 
 
+def test_an_applied_document_is_warned_of_by_what_it_changes(appconfig: FakeAppConfig, file: Any) -> None:
+    quick = file({**OBSERVE, "deadlines": {"reboot_seconds": 1, "replace_seconds": 1}}, "quick.json")
+    first = run("apply", quick, "--why", "x").output
+    asks, slower = (file({"deadlines": {key: 2}}, f"{key}.json") for key in ("approval_seconds", "reboot_seconds"))
+
+    merged = run("apply", asks, "--merge", "--why", "y").output
+    changed = run("apply", slower, "--merge", "--why", "z").output
+
+    assert (first.count("warning: "), "as before" in first) == (2, False)
+    assert merged.count("warning: ") == merged.count("warning: deadlines.approval_seconds: 2 s is less") == 1
+    assert "2 warnings as before: `nodeheal policy check FILE`" in merged
+    assert changed.count("warning: ") == changed.count("warning: deadlines.reboot_seconds: 2 s is less") == 1
+
+
 @pytest.mark.parametrize("more", [(), ("--merge",), ("--dry-run",), ("--yes",)])
 def test_what_is_in_force_is_not_applied_again(appconfig: FakeAppConfig, file: Any, more: tuple[str, ...]) -> None:
     run("apply", file(ACT), "--why", "x")

@@ -917,11 +917,13 @@ def test_a_look_at_a_diagnosis_names_the_boot_that_it_is_about(
     assert reason in result.reason
 
 
-@pytest.mark.parametrize(("failed", "told"), [("pcie", "no result (pcie)"), ("", "no result")])
-def test_a_diagnosis_without_a_result_names_the_tests_that_it_knows_of(failed: str, told: str) -> None:
-    answer = DiagnosisAnswer(verdict=Verdict.UNKNOWN, failed_tests=(failed,) if failed else ())
+@pytest.mark.parametrize(("undone", "told"), [("pcie", "no result (pcie)"), ("", "no result")])
+def test_a_diagnosis_without_a_result_names_the_tests_that_it_knows_of(undone: str, told: str) -> None:
+    answer = DiagnosisAnswer(verdict=Verdict.UNKNOWN, undone_tests=(undone,) if undone else ())
 
     assert judge(answer, {}, 20)[1] == f"diagnostics gave {told}"
+    failed = answer.model_copy(update={"verdict": Verdict.FAILED, "failed_tests": ("memory",)})
+    assert judge(failed, {}, 20)[1] == "diagnostics failed: memory"
 
 
 def test_a_restart_that_was_not_seen_says_where_its_ranks_are() -> None:

@@ -15,10 +15,10 @@ EACH = pytest.mark.parametrize(
 
 @EACH
 def test_a_line_fits_the_terminal(width: int, screen: Screen) -> None:
-    """But for a word that is wider than the terminal by itself, as addresses are, and for JSON."""
+    """But for one word alone that is too long by itself, as addresses are, and for JSON."""
     wide = [line for line in screen.lines if len(line) > width and not line.startswith("{")]
 
-    assert [line for line in wide if len(line.split()) > 1 and max(map(len, line.split())) < width - 20] == []
+    assert [line for line in wide if len(line.split()) > 1] == []
 
 
 @EACH

@@ -34,7 +34,7 @@ def check(bench: Bench) -> tuple[Report, Output]:
             return replace(report, reason=f"{report.reason} (again)"), output
     report, output = _run(bench, str(bench.level))
     # A prolog gives one deadline for everything, in which a second run would look like one that hangs.
-    is_undone = report.verdict is Verdict.UNKNOWN and report.failed_tests and bench.deadline_seconds is None
+    is_undone = report.is_only_undone and bench.deadline_seconds is None
     return _run_again(bench, report) if is_undone else (report, output)
 
 
@@ -45,10 +45,10 @@ def _run_again(bench: Bench, undone: Report) -> tuple[Report, Output]:
     """
     is_fabric = any(is_about_nvlinks(finding.code) for finding in undone.findings)
     links = _settled_links(bench) if is_fabric else NvLinks.UNKNOWN
-    tests = [re.sub(r"[^a-z0-9]+", "_", test.lower()) for test in undone.failed_tests]
+    tests = [re.sub(r"[^a-z0-9]+", "_", test.lower()) for test in undone.undone_tests]
     what = ",".join(tests) if all(test in RUN_BY_NAME for test in tests) else str(bench.level)
     report, output = _run(bench, what, links)
-    report = replace(report, reason=f"{report.reason} (once more: {', '.join(undone.failed_tests)})")
+    report = replace(report, reason=f"{report.reason} (once more: {', '.join(undone.undone_tests)})")
     return replace(report, measured={**undone.measured, **report.measured}), output
 
 

@@ -167,6 +167,7 @@ def summary(event: DiagnosticsFinished, reason: str) -> str:
         {
             "verdict": event.verdict,
             "failed_tests": event.failed_tests,
+            "undone_tests": event.undone_tests,
             "reason": reason,
             "request_id": event.request_id,
             "measured": dict(event.measured),

@@ -149,6 +149,7 @@ class DiagnosticsFinished(NodeFact):
     request_id: str
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
+    undone_tests: tuple[str, ...] = ()
     checks: tuple[DiagnosticResult, ...] = ()
     measured: Mapping[str, float] = field(default_factory=dict)
     evidence: str = ""
@@ -318,6 +319,7 @@ class EventFactory:
             request_id=request_id,
             verdict=report.verdict,
             failed_tests=tuple(clip(test, CHECK_CHARACTERS) for test in report.failed_tests[:FAILED_TESTS]),
+            undone_tests=tuple(clip(test, CHECK_CHARACTERS) for test in report.undone_tests[:FAILED_TESTS]),
             checks=tuple(replace(one, reason=clip(one.reason, CHECK_CHARACTERS)) for one in checks),
             measured={word(name): value for name, value in sorted(report.measured.items())[:MEASURES]},
             evidence=clip(evidence),

@@ -76,12 +76,13 @@ def _replaced_by(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
 
 
 def how_long_checks_take(pool: str, level: int | None, policy: RecoveryPolicy, nodes: int = 1) -> str:
-    """Which level the diagnostics have, and what they take: about, and at most. `nodes`: one after another."""
+    """Which level the diagnostics have, and what they take at most, and about where that is less. `nodes`: in a row."""
     level = level or policy.diagnostics_level_of(pool)
     longest = seconds_to_diagnose(level, policy)
     about = min(HEALTHY_SECONDS[level], longest)
     of_all = f", so about {lasting(nodes * about)} for all" if nodes > 1 else ""
-    return f"level {level}: about {lasting(about)} on a healthy node, {lasting(longest)} at most{of_all}"
+    expected = f"about {lasting(about)} on a healthy node, " if about < longest else ""
+    return f"level {level}: {expected}{lasting(longest)} at most{of_all}"
 
 
 def why_pool_not_now(name: str, ports: Ports) -> str:

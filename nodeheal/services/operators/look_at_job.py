@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.contract.vocabulary import Action, IncidentState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.jobs.checkpoint_advice import Advice, advice_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.restarts import limit_of_application
 from nodeheal.domain.jobs.training_progress import TrainingProgress, training_progress
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Question
+from nodeheal.domain.recovery.decision_context import job_scope
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import AWAITED
 from nodeheal.ports import Ports
@@ -44,6 +46,7 @@ class JobView:
     ahead: tuple[Standing, ...] = ()  # who gets nodes before it, where it waits for some
     progress: TrainingProgress | None = None
     awaits: str = ""  # what the incident waits for that may be bringing it back, and until when; empty: for nothing
+    next_limit: str = ""  # of restarts; empty: who asks may not read the policy
 
     @property
     def run(self) -> Run | None:
@@ -92,6 +95,29 @@ def awaited_by(incident: Incident | None, ports: Ports) -> str:
     question = find_question(Question(incident.incident_id, incident.turn), ports)
     until = f" until {question.deadline_at:%Y-%m-%d %H:%M:%S} UTC" if question is not None else ""
     return f"{AWAITED[incident.awaits]}{until}" if incident.awaits is not None else ""
+
+
+def next_limit(view: JobView, ports: Ports, policy: RecoveryPolicy) -> str:
+    """How many restarts are left by the limit that is reached first, and where that limit is set.
+
+    The policy's limit counts those of earlier submissions, too, so that it is named where another is as near.
+    """
+    own, used, by_policy = view.job.restarts, view.restarts, policy.limits[Action.RESTART_WORKLOAD]
+    spent = ports.attempts.spent(job_scope(view.job.job_id), by_policy)[by_policy.group]
+    left, where = min(
+        (
+            (by_policy.limit - spent, f"{in_hours(by_policy.window_seconds)} (the policy's limits.RESTART_WORKLOAD)"),
+            (own.in_window - used.in_window, f"{in_hours(own.window_seconds)} (its own restarts.in_window)"),
+            (own.total - used.total, "since it was submitted (its own restarts.total)"),
+        ),
+        key=lambda limit: limit[0],
+    )
+    return f"{left if left > 0 else 'no'} more {where}"
+
+
+def in_hours(seconds: int) -> str:
+    """A window, for people."""
+    return f"in {seconds / 3_600:g} h"
 
 
 def progress_of(jobs: Sequence[Job], ports: Ports) -> dict[str, TrainingProgress]:

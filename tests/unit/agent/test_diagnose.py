@@ -75,7 +75,7 @@ def test_a_verdict_is_printed_and_reported(diagnostics: Diagnostics, bus: FakeEv
         "reason": "failed: pcie",
         "request_id": "inc-1/3",
     }
-    expected |= {"measured": {}}
+    expected |= {"undone_tests": [], "measured": {}}
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout) == expected
     [event] = reported(bus)

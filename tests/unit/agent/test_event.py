@@ -79,23 +79,24 @@ def test_every_other_event_is_valid_too() -> None:
     )
     assert (len(hardware.accelerators), hardware.accelerators[0].serial) == (64, "s_erial")
     many = {f"number_{number}": 1.0 for number in range(100)}
-    report = Report(Verdict.FAILED, ("pcie",), measured=many)
+    report = Report(Verdict.FAILED, ("pcie",), measured=many, undone_tests=("memory",))
     part = said.DiagnosticResult(Check.dcgm, Verdict.FAILED, "x" * 9_999, 1.5)
     diagnosed = EVENT_FACTORY.diagnosed("incident/3", report, (part,), "{" * 20_000, START)
 
     received = contract.DiagnosticsFinished.model_validate_json(diagnosed.to_json())
 
-    assert received.failed_tests == ("pcie",)
+    assert (received.failed_tests, received.undone_tests) == (("pcie",), ("memory",))
     assert (received.checks[0].check, len(received.measured)) == (Check.dcgm, 64)
 
 
 def test_a_tool_that_names_tests_without_end_is_still_heard_of() -> None:
-    failed = tuple(str(number) * 999 for number in range(100_000))
+    named = tuple(str(number) * 999 for number in range(100_000))
 
-    diagnosed = EVENT_FACTORY.diagnosed("incident/3", Report(Verdict.FAILED, failed), (), "", START)
+    diagnosed = EVENT_FACTORY.diagnosed("incident/3", Report(Verdict.FAILED, named, undone_tests=named), (), "", START)
 
+    received = contract.DiagnosticsFinished.model_validate_json(diagnosed.to_json())
     assert len(diagnosed.to_json()) < 64 * 1024
-    assert len(contract.DiagnosticsFinished.model_validate_json(diagnosed.to_json()).failed_tests) == 64
+    assert (len(received.failed_tests), len(received.undone_tests)) == (64, 64)
 
 
 def test_long_evidence_is_cut_and_says_so() -> None:

@@ -191,7 +191,8 @@ def test_an_error_id_becomes_dcgms_name_for_it() -> None:
 def test_a_failure_without_a_known_error_is_no_verdict_whatever_its_test(test: str, warnings: list[Any]) -> None:
     report = parse_diagnostic(document_4([results_4(test, "Fail", warnings=warnings)]))
 
-    assert (report.verdict, report.failed_tests, report.failed_components) == (Verdict.UNKNOWN, (test,), ())
+    assert (report.verdict, report.failed_tests, report.undone_tests) == (Verdict.UNKNOWN, (), (test,))
+    assert report.failed_components == ()
     assert found(report) == [("DIAG_UNNAMED", "GPU 1")]
     assert find(Family.dcgm, "DIAG_UNNAMED").action is Action.ESCALATE  # type: ignore[union-attr]
 
@@ -210,7 +211,7 @@ def test_a_test_whose_precondition_did_not_hold_was_not_done(text: str) -> None:
     for written in (document_4([results_4("pulse_test", "Fail", warnings=[{"warning": text}])]), sentence_3(text)):
         report = parse_diagnostic(written)
 
-        assert (report.verdict, report.failed_tests) == (Verdict.UNKNOWN, ("pulse_test",))
+        assert (report.verdict, report.failed_tests, report.undone_tests) == (Verdict.UNKNOWN, (), ("pulse_test",))
         assert found(report) == [("DIAG_NOT_DONE", "GPU 1")]
 
 
@@ -234,7 +235,7 @@ def test_every_error_fails_a_test_only_if_it_is_one_of_the_hardware() -> None:
 def test_a_pass_with_an_error_proves_nothing(error: dict[str, Any]) -> None:
     report = parse_diagnostic(document_4([results_4("memory", "Pass", warnings=[error])]))
 
-    assert (report.verdict, report.failed_tests) == (Verdict.UNKNOWN, ("memory",))
+    assert (report.verdict, report.failed_tests, report.undone_tests) == (Verdict.UNKNOWN, (), ("memory",))
     assert [finding.verdict for finding in report.findings] == [Verdict.UNKNOWN]
     assert parse_diagnostic(sentence_3("A sentence of DCGM 3", "Pass")).verdict is Verdict.UNKNOWN
 
@@ -266,8 +267,44 @@ def test_a_link_that_is_down_counts_only_where_the_links_are_up(
     ):
         report = parse_diagnostic(written, 0, links)
 
-        assert (report.verdict, report.failed_tests) == (verdict, ("pulse_test",))
+        tests = report.failed_tests if verdict is Verdict.FAILED else report.undone_tests
+        assert (report.verdict, tests) == (verdict, ("pulse_test",))
         assert [finding.verdict for finding in report.findings] == findings
+        assert ("errors of NVLinks are left out" in report.reason) == (links is NvLinks.ABSENT)
+
+
+@pytest.mark.parametrize(("test", "is_said"), [("pcie", True), ("pulse_test", False)])
+def test_a_test_that_nvlinks_kept_from_being_done_says_how_it_is_done_without_them(test: str, is_said: bool) -> None:
+    down = results_4(test, "Fail", warnings=warning(14, LINK_DOWN))
+
+    absent, unknown = (parse_diagnostic(document_4([down]), 0, links) for links in (NvLinks.ABSENT, NvLinks.UNKNOWN))
+
+    assert (
+        absent.reason.endswith("; run the test without them: dcgmi diag -r pcie -p pcie.test_nvlink_status=false")
+        is is_said
+    )
+    assert "left out" not in unknown.reason
+
+
+def test_a_test_that_failed_is_not_also_undone() -> None:
+    bad = results_4("memory", "Fail", warnings=warning(3, "broken"))
+    busy = [{"warning": "something new"}]
+
+    for undone in ("memory", "pcie"):
+        report = parse_diagnostic(document_4([bad, results_4(undone, "Fail", warnings=busy)]))
+
+        assert (report.verdict, report.failed_tests) == (Verdict.FAILED, ("memory",))
+        assert report.undone_tests == (() if undone == "memory" else ("pcie",))
+
+
+def test_a_test_not_done_is_named_beside_a_warning_but_does_not_settle_it() -> None:
+    warned = results_4("pcie", "Warn", warnings=warning(13, "slow"))
+    undone = results_4("memory", "Fail", warnings=[{"warning": "something new"}])
+
+    alone, beside = (parse_diagnostic(document_4(results)) for results in ([undone], [warned, undone]))
+
+    assert (alone.undone_tests, alone.is_only_undone) == (("memory",), True)
+    assert (beside.verdict, beside.undone_tests, beside.is_only_undone) == (Verdict.UNKNOWN, ("memory",), False)
 
 
 def test_a_gpu_that_is_listed_and_was_not_tested_is_not_missing() -> None:

@@ -261,6 +261,17 @@ def test_the_nvidia_driver_also_tells_of_faults_in_words(message: str, code: str
     assert (finding.family, finding.code, finding.component) == (Family.nvrm_other, code, component)
 
 
+def test_the_number_that_the_driver_gives_a_gpu_names_no_gpu() -> None:
+    """It is the first that was free when the GPU was attached (open-gpu-kernel-modules, gpumgrAllocGpuInstance).
+
+    A GPU that does not start leaves its number to the next, so GPU2 of the driver may be GPU 3 of nvidia-smi.
+    """
+    counted, placed = found("NVRM: GPU2 RmInitAdapter failed!"), found("NVRM: GPU 0000:3b:00.0: RmInitAdapter failed!")
+
+    assert (counted.code, counted.component) == (placed.code, None)
+    assert placed.component == "0000:3b:00.0"
+
+
 @pytest.mark.parametrize(
     "message",
     [
