@@ -137,8 +137,8 @@ docs: $(DOCS_PACKAGES)/.installed ## the pages of docs/ as a site with a search,
 	@echo "the site is in build/site: open index.html"
 
 requirements: $(VENV)/.requirements ## pin again, after an edit of a requirements*.in
-	@$(COMPILE) requirements.in -o requirements.txt
-	@$(COMPILE) -c requirements.txt requirements-dev.in -o requirements-dev.txt
+	@$(COMPILE) requirements-dev.in -o requirements-dev.txt
+	@$(COMPILE) -c requirements-dev.txt requirements.in -o requirements.txt
 	@$(COMPILE) requirements-docs.in -o requirements-docs.txt
 	@cd lambdas && ../$(COMPILE) requirements.in -o requirements.txt
 	@cd packaging/agent && for pins in requirements pip; do ../../$(COMPILE) $$pins.in -o $$pins.txt; done
