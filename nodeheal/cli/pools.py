@@ -16,24 +16,23 @@ app = typer.Typer(no_args_is_help=True, help="Pools of nodes: their size, budget
 @app.command("list")
 def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show every pool: its mode, its nodes, the slots that are taken of its disruption budget, its breaker."""
-    from nodeheal.cli.status_view import POOL_HEAD, pool_cells, pool_data, why_extra
+    from nodeheal.api import queries
+    from nodeheal.cli.status_view import POOL_HEAD, pool_cells, why_extra
     from nodeheal.cli.table import say_table
-    from nodeheal.services.operators.look_at_fleet import look_at_pool
 
     form = form_of(output, as_json)
     with clearly():
         world, policy = connect.ports(table), connect.policy_copy(table)
-        now = world.clock()
         found = [
-            look_at_pool(name, world, policy, world.job_notes.in_pool(name, live_only=True))
+            queries.pool(name, world, policy, world.job_notes.in_pool(name, live_only=True))
             for name in world.fleet_index.pools()
         ]
     if form in (Form.json, Form.yaml):
-        say_data([pool_data(one, now) for one in found], form)
+        say_data([row.model_dump(mode="json") for row in found], form)
     elif not found:
         say("no pool yet: no node has reported, or was enrolled")
     else:
-        say_table(POOL_HEAD, [pool_cells(one, now) for one in found], is_wide=form is Form.wide)
+        say_table(POOL_HEAD, [pool_cells(row) for row in found], is_wide=form is Form.wide)
         say(*why_extra(found))
 
 

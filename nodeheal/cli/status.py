@@ -13,7 +13,7 @@ from nodeheal.cli.say import Form, Output, form_of, refuse, say_data
 from nodeheal.contract import names
 
 if TYPE_CHECKING:
-    from nodeheal.services.operators.look_at_fleet import FleetView
+    from nodeheal.api.views import FleetView
 
 
 def status(
@@ -33,12 +33,12 @@ def status(
 
         watch_status(lambda: look(pool, table), table, every)
         return
-    from nodeheal.cli.status_view import as_data, as_lines
+    from nodeheal.cli.status_view import as_lines
 
     with clearly():
         view = look(pool, table)
     if form in (Form.json, Form.yaml):
-        say_data(as_data(view), form)
+        say_data(view.model_dump(mode="json"), form)
         return
     width = None if form is Form.wide or not sys.stdout.isatty() else get_terminal_size().columns
     sys.stdout.write("".join(f"{line}\n" for line in as_lines(view, width)))
@@ -46,8 +46,8 @@ def status(
 
 def look(pool: str | None, table: str) -> "FleetView":
     """The pools as they are now. Raises ValueError for a pool that is not known."""
-    from nodeheal.services.operators.look_at_fleet import look_at_fleet
+    from nodeheal.api import queries
 
     world = connect.ports(table)
     pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-    return look_at_fleet(pools, world, connect.policy_copy(table))
+    return queries.fleet(pools, world, connect.policy_copy(table))

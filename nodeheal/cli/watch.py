@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from nodeheal.api.views import FleetView, IncidentRow
 from nodeheal.cli import approvals, connect, job_log
 from nodeheal.cli.incident_view import question, story_of
 from nodeheal.cli.say import clean, refuse, say, wrapped
 from nodeheal.cli.status_view import as_lines
-from nodeheal.domain.recovery.incident import Incident, short_id
+from nodeheal.domain.recovery.incident import short_id
 from nodeheal.services.operators.answer_approval import asked_now
-from nodeheal.services.operators.look_at_fleet import FleetView
 from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.review_incidents import review_incident
 
@@ -41,13 +41,13 @@ class Screen:
     top: int = 0  # the first line of the story that is drawn
 
     @property
-    def incidents(self) -> list[Incident]:
+    def incidents(self) -> list[IncidentRow]:
         """Those that can be chosen: first what waits for a human."""
-        found = [*(one.incident for one in self.view.asked), *self.view.handed_over, *self.view.open]
-        return list({one.incident_id: one for one in found}.values())
+        found = [*self.view.asked, *self.view.handed_over, *self.view.open]
+        return list({row.incident: row for row in found}.values())
 
     @property
-    def incident(self) -> Incident | None:
+    def incident(self) -> IncidentRow | None:
         """The one that is chosen."""
         found = self.incidents
         return found[min(self.chosen, len(found) - 1)] if found else None
@@ -83,8 +83,8 @@ def drawn(screen: Screen, width: int, height: int) -> list[str]:
     return [*lines, *[""] * (room - len(lines)), told[:width]]
 
 
-def _marked(lines: Sequence[str], incident: Incident | None) -> list[str]:
-    name = short_id(incident.incident_id) if incident else None
+def _marked(lines: Sequence[str], incident: IncidentRow | None) -> list[str]:
+    name = short_id(incident.incident) if incident else None
     return [f"{_CHOSEN}{line}{_OFF}" if name and line.startswith(name) else line for line in lines]
 
 
@@ -126,9 +126,9 @@ def _read_key() -> str:
     return _ARROWS.get(key, key)
 
 
-def _story(incident: Incident, width: int, table: str) -> tuple[str, ...]:
+def _story(incident: IncidentRow, width: int, table: str) -> tuple[str, ...]:
     world = connect.ports(table)
-    name = incident.incident_id
+    name = incident.incident
     to_do = needed_now(name, world, lambda: connect.policy_copy(table))
     told = story_of(review_incident(name, world), connect.execution_url(name), asked_now(name, world), to_do)
     lines = [clean(line) for line in told]
@@ -141,20 +141,20 @@ def _carry_out(act: str, screen: Screen, table: str) -> None:
         return
     try:
         if act == "log":
-            if incident.job_id:
-                job_log.say_logs(incident.job_id, None, None, table, is_followed=False)
+            if incident.job:
+                job_log.say_logs(incident.job, None, None, table, is_followed=False)
             else:
                 typer.echo("it stopped no job")
             return
-        if incident.incident_id not in {one.incident.incident_id for one in screen.view.asked}:
-            typer.echo(f"{short_id(incident.incident_id)} waits for no approval")
+        if incident.incident not in {row.incident for row in screen.view.asked}:
+            typer.echo(f"{short_id(incident.incident)} waits for no approval")
             return
-        short, asked = short_id(incident.incident_id), asked_now(incident.incident_id, connect.ports(table))
+        short, asked = short_id(incident.incident), asked_now(incident.incident, connect.ports(table))
         say(*(question(asked, short) if asked is not None else []))
-        if not (why := typed(f"{act} {short} ({incident.node_id}); why? (empty: go back) ")):
+        if not (why := typed(f"{act} {short} ({incident.node}); why? (empty: go back) ")):
             typer.echo("nothing was answered")
             return
-        (approvals.approve if act == "approve" else approvals.refuse)(incident.incident_id, why, table)
+        (approvals.approve if act == "approve" else approvals.refuse)(incident.incident, why, table)
     except typer.Exit:  # what was wrong stands on the screen
         return
 

@@ -17,6 +17,7 @@ from moto import mock_aws
 from typer.testing import CliRunner
 
 from nodeheal.adapters.aws import calls, job_requests
+from nodeheal.api import queries
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.incidents import STATES
 from nodeheal.cli.main import app
@@ -33,7 +34,6 @@ from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.incident import short_id
 from nodeheal.domain.review.review import StateWord
-from nodeheal.services.operators.look_at_fleet import look_at_fleet
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
@@ -255,7 +255,7 @@ def test_nothing_is_asked_for_while_the_records_went_back(cluster: FakeCluster, 
 
 
 def test_without_a_pool_the_status_says_where_to_look(cluster: FakeCluster) -> None:
-    view = look_at_fleet([], cluster.ports, cluster.policy)
+    view = queries.fleet([], cluster.ports, cluster.policy)
 
     assert as_lines(view, 80) == [
         "No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."
@@ -292,13 +292,13 @@ def test_keys_choose_an_incident_show_it_and_answer_it(cluster: FakeCluster) -> 
     first = handed_over(cluster)
     cluster.clock.advance(90_000)
     cluster.reports(xid(999, node_id=PEER, instance_id=PEER, event_id="later", observed_at=cluster.clock()))
-    screen = Screen(look_at_fleet(["demo"], cluster.ports, cluster.policy))
+    screen = Screen(queries.fleet(["demo"], cluster.ports, cluster.policy))
     second = cluster.incident_id
 
     down, _ = press(screen, "j")
     again, _ = press(down, "j")
 
-    assert (screen.incident.incident_id, down.incident.incident_id) == (second, first)  # type: ignore[union-attr]
+    assert (screen.incident.incident, down.incident.incident) == (second, first)  # type: ignore[union-attr]
     assert again.chosen == down.chosen == 1
     assert [press(down, key)[1] for key in ("\r", "a", "r", "l", "q", "x")] == [
         "show",
@@ -333,7 +333,7 @@ def test_what_is_typed_is_a_reason_and_nothing_or_escape_goes_back(
 
 
 def test_a_story_is_scrolled_and_left(cluster: FakeCluster) -> None:
-    view = look_at_fleet(["demo"], cluster.ports, cluster.policy)
+    view = queries.fleet(["demo"], cluster.ports, cluster.policy)
     screen = Screen(view, story=("one", "two", "three"))
 
     down, act = press(screen, "j")

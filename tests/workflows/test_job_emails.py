@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from nodeheal.api import queries
 from nodeheal.cli.job_view import waits_for
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import DRAIN
@@ -18,7 +19,6 @@ from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.jobs.submit_job import restart_job
 from nodeheal.services.operators.answer_approval import answer_approval, asked_now
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
-from nodeheal.services.operators.look_at_fleet import look_at_fleet
 from nodeheal.services.operators.look_at_job import JobView, awaited_by, look_at_job
 from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.request_action import request_action
@@ -287,14 +287,14 @@ def test_a_refused_restart_waits_for_nobody_once_its_job_was_started_again_or_gi
     it = JobCluster(policy=APPROVE)
     it.happenings = [fails(), is_recovered]
     it.submit()
-    before = look_at_fleet(["demo"], it.ports, APPROVE)
+    before = queries.fleet(["demo"], it.ports, APPROVE)
     it.clock.advance(60)
 
     seen_to(it.ports)
 
-    after = look_at_fleet(["demo"], it.ports, APPROVE)
-    assert [job.job_id for job in before.failed] == ["llama"]
-    assert (after.failed, after.handed_over) == ((), ())
+    after = queries.fleet(["demo"], it.ports, APPROVE)
+    assert [row.job for row in before.failed_jobs] == ["llama"]
+    assert (after.failed_jobs, after.handed_over) == ((), ())
     [(text, [close])] = needed_now(it.incident_id, it.ports, lambda: APPROVE)
     assert text.startswith("nothing: llama was started again, or given up, since.")
     assert "incidents close" in close

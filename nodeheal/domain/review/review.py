@@ -12,6 +12,7 @@ from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, Outcome, Step
 from nodeheal.domain.faults.catalog import find, title
 from nodeheal.domain.fleet.unmanaged_tasks import job_text, tasks_there
+from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.domain.recovery.incident import RESTARTED, History, Incident
 from nodeheal.domain.verbs import VERBS, verb_of_step
@@ -314,3 +315,15 @@ def evidence_of(history: History) -> Iterator[str]:
 def _fault_page(root: HealthEvent) -> str:
     row = find(root.family, root.code, root.subcode)
     return f"{FAULT_PAGE}#{row.key.replace('/', '-')}" if row else FAULT_PAGE
+
+
+def is_job_seen_to(job: Job, incident: Incident) -> bool:
+    """Tells whether the incident is only about a failure of the job's own, to which a person has seen since."""
+    return incident.root.source == JOB_SOURCE and is_seen_to(job, incident)
+
+
+def is_seen_to(job: Job, incident: Incident) -> bool:
+    """Tells whether the job is over, was given up, or was submitted again since."""
+    submitted, ended = job.submitted_at, incident.closed_at
+    is_later = submitted is not None and ended is not None and submitted > ended
+    return is_later or (job.is_over and not job.waits_for_a_human)

@@ -51,7 +51,6 @@ def why_paused(incident: Incident, ports: Ports) -> str:
             around,
             node_paused_until=node.paused_until,
             node_paused_why=node.paused_why,
-            why_unproven=node.why_unproven(),
         )
     return around.why_paused(incident.node_id, ports.clock())
 

@@ -8,6 +8,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.job_move import needs_no_restart
 from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.review.review import is_job_seen_to, is_seen_to
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.notify.compose_needed import (
@@ -18,7 +19,6 @@ from nodeheal.services.notify.compose_needed import (
     what_is_needed,
 )
 from nodeheal.services.notify.read_situation import read_situation
-from nodeheal.services.operators.look_at_fleet import is_job_seen_to, is_seen_to
 from nodeheal.services.recovery.build_decision_context import is_running
 
 

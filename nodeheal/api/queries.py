@@ -1,0 +1,212 @@
+"""Queries: how everything stands, read from the records. Each returns a view."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from nodeheal.api.views import (
+    Act,
+    AskedRow,
+    FailedJobRow,
+    FleetView,
+    IncidentRow,
+    JobRow,
+    LastDay,
+    PoolRow,
+    Todo,
+    TodoKind,
+)
+from nodeheal.contract.names import pool_line
+from nodeheal.contract.vocabulary import Availability, Awaited, IncidentState, JobState, NodeState
+from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Question
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.review.review import doing_now, is_job_seen_to, state_word, title_of
+from nodeheal.operations.approve import find_question
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.job_troubles import needed_of_operators
+from nodeheal.services.operators.node_availability import availability_of
+from nodeheal.services.operators.review_incidents import list_incidents, review_incident
+from nodeheal.services.recovery.pool_size import slots_of
+
+LOOKED_BACK = timedelta(days=30)
+FAILED_LOOKED_BACK = timedelta(days=7)  # by their submission
+LAST_DAY = timedelta(days=1)
+LONGEST_INCIDENT = timedelta(days=7)  # of those that ended within the last day; older ones are not counted
+REVIEWED_AT_MOST = 50  # incidents of the last day whose lost hours are summed up: each is a query of its own
+State = TypeVar("State", NodeState, JobState, Availability)
+UNENDED = (IncidentState.OPEN, IncidentState.WAITING)
+
+
+def pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolRow:
+    """Return one pool, measured by this policy. `jobs`: those to count, of any pool."""
+    now, record = ports.clock(), ports.pools.get(name)
+    nodes = [node.as_shown(now) for node in ports.nodes.in_pool(name)]
+    states = _counted([node.state for node in nodes])
+    slots, is_paused = slots_of(name, ports, policy), bool(record.why_paused(now))
+    return PoolRow(
+        pool=name,
+        mode=policy.pool(name).mode.value,
+        size=sum(count for state, count in states.items() if state not in ABSENT),
+        nodes=states,
+        availability=_counted([available for _, available in availability_of(nodes, ports)]),
+        spares=sum(node.is_spare and node.state not in ABSENT for node in nodes),
+        slots_held=len(ports.pools.holders(name)),
+        slots=slots.total,
+        extra=slots.extra,
+        in_line=len(ports.operations.queued(pool_line(Awaited.BUDGET, name))),
+        breaker_opened_at=record.breaker_opened_at if record.is_tripped else None,
+        breaker_why=record.breaker_why or None,
+        paused_until=record.paused_until if is_paused else None,
+        paused_why=record.paused_why if is_paused else None,
+        jobs=_counted([job.state for job in jobs if job.pool == name and not job.is_over]),
+    )
+
+
+def fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> FleetView:
+    """Return these pools with their open incidents, their live jobs, what waits for a person, and what ended within a
+    day.
+    """
+    now = ports.clock()
+    known = [job for name in names for job in ports.job_notes.in_pool(name)]
+    jobs, since = [job for job in known if not job.is_over], now - FAILED_LOOKED_BACK
+    failed = [job for job in known if job.waits_for_a_human and (job.submitted_at or now) >= since]
+    incidents = list_incidents(ports, names, [*UNENDED, IncidentState.ESCALATED], now - LOOKED_BACK)
+    under_way = [incident for incident in incidents if incident.is_under_way]
+    handed_over = [
+        incident
+        for incident in incidents
+        if not (incident.is_under_way or _is_about_jobs(failed, known, incident, ports))
+    ]
+    deadlines = dict(_deadlines(under_way, ports))
+    asked = [incident for incident in under_way if incident.incident_id in deadlines]
+    pools = tuple(pool(name, ports, policy, jobs) for name in names)
+    return FleetView(
+        at=now,
+        records_lost_since=ports.epoch.read().lost_since,
+        pools=pools,
+        todo=(
+            *(_answer(incident, deadlines[incident.incident_id]) for incident in asked),
+            *(_reset(row) for row in pools if row.breaker_opened_at is not None),
+            *map(_take_over, handed_over),
+            *(_bring_back(job, ports) for job in failed),
+        ),
+        asked=tuple(AskedRow(**_fields(incident), answer_by=deadlines[incident.incident_id]) for incident in asked),
+        handed_over=tuple(IncidentRow(**_fields(incident)) for incident in handed_over),
+        open=tuple(IncidentRow(**_fields(incident)) for incident in under_way),
+        failed_jobs=tuple(
+            FailedJobRow(job=job.job_id, pool=job.pool, trouble=job.trouble, summary=job.summary) for job in failed
+        ),
+        last_24_hours=_last_day(names, ports),
+        jobs=tuple(
+            JobRow(
+                job=job.job_id,
+                state=job.state,
+                pool=job.pool,
+                nodes=job.nodes,
+                submitted_at=job.submitted_at,
+                summary=job.summary,
+            )
+            for job in jobs
+        ),
+    )
+
+
+def _deadlines(incidents: Sequence[Incident], ports: Ports) -> Iterator[tuple[str, datetime]]:
+    """Yield the incidents that ask a person for approval, and until when."""
+    for incident in incidents:
+        question = find_question(Question(incident.incident_id, incident.turn), ports)
+        if question is not None:
+            yield incident.incident_id, question.deadline_at
+
+
+def _fields(incident: Incident) -> dict[str, Any]:
+    """Return the fields of an incident's row."""
+    is_under_way = incident.is_under_way
+    return {
+        "incident": incident.incident_id,
+        "opened_at": incident.opened_at,
+        "node": incident.node_id,
+        "pool": incident.pool,
+        "job": incident.job_id,
+        "state": incident.state,
+        "step": incident.step if is_under_way else None,
+        "step_at": incident.step_at if is_under_way else None,
+        "waits_for": incident.awaits if is_under_way else None,
+        "doing": doing_now(incident),
+        "fault": title_of(incident.root),
+        "is_drill": incident.began_as_drill,
+        "summary": incident.summary or None,
+    }
+
+
+def _about(incident: Incident) -> dict[str, Any]:
+    return {
+        "subject": incident.incident_id,
+        "pool": incident.pool,
+        "node": incident.node_id,
+        "since": incident.opened_at,
+        "is_drill": incident.began_as_drill,
+        "why": incident.summary or title_of(incident.root),
+    }
+
+
+def _answer(incident: Incident, deadline_at: datetime) -> Todo:
+    acts = (Act.APPROVE, Act.REFUSE)
+    return Todo(kind=TodoKind.ANSWER, deadline_at=deadline_at, acts=acts, **_about(incident))
+
+
+def _reset(row: PoolRow) -> Todo:
+    return Todo(
+        kind=TodoKind.RESET_BREAKER,
+        subject=row.pool,
+        pool=row.pool,
+        since=row.breaker_opened_at,
+        why=row.breaker_why or "",
+        acts=(Act.RESET_BREAKER,),
+    )
+
+
+def _take_over(incident: Incident) -> Todo:
+    return Todo(kind=TodoKind.TAKE_OVER, acts=(Act.CLOSE_INCIDENT,), **_about(incident))
+
+
+def _bring_back(job: Job, ports: Ports) -> Todo:
+    """As the email to the operators says."""
+    need, is_theirs = needed_of_operators(job.trouble, has_owner=job.owner is not None)
+    return Todo(
+        kind=TodoKind.BRING_BACK_JOB,
+        subject=job.job_id,
+        pool=job.pool,
+        since=job.ended_at(ports.jobs.get_run(job.job_id, job.current_run)) or job.submitted_at,
+        why=job.summary or "it has failed",
+        need=need,
+        acts=(Act.RESTART_JOB, Act.STOP_JOB) if is_theirs else (Act.STOP_JOB,),
+    )
+
+
+def _last_day(names: Sequence[str], ports: Ports) -> LastDay:
+    since = ports.clock() - LAST_DAY
+    known = list_incidents(ports, names, list(IncidentState), since - LONGEST_INCIDENT)
+    ended = [incident for incident in known if incident.closed_at is not None and incident.closed_at >= since]
+    is_read = len(ended) <= REVIEWED_AT_MOST
+    hours = [review_incident(incident.incident_id, ports).lost_accelerator_hours for incident in ended if is_read]
+    words = Counter(sorted(state_word(incident).value for incident in ended))
+    return LastDay(ended=dict(words), lost_accelerator_hours=sum(hours) if is_read else None)
+
+
+def _is_about_jobs(failed: Sequence[Job], known: Sequence[Job], incident: Incident, ports: Ports) -> bool:
+    """Whether a failed job names the incident as what has left it down, or its job was seen to since; and no node waits
+    for its close."""
+    is_named = any(incident.incident_id in job.summary for job in failed)
+    if not is_named and not any(job.job_id == incident.job_id and is_job_seen_to(job, incident) for job in known):
+        return False
+    node = ports.nodes.get(incident.node_id)
+    return node is None or node.open_incident != incident.incident_id
+
+
+def _counted(states: Sequence[State]) -> dict[State, int]:
+    return dict(Counter(sorted(states)))
