@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import AwareDatetime, BaseModel, Field, Json, ValidationError
 
 from lambdas.composition import emit_fault, explain, logger, policy, ports, quarantine, queued
-from lambdas.signatures import is_signed, proven, read_fact
+from lambdas.signatures import proven, read_fact
 from nodeheal.contract import names
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.services.intake.ingest import Ingested, ingest
@@ -47,14 +47,13 @@ def _take(body: str) -> None:
     try:
         wrapping = Posted if Wrapping.model_validate_json(body).topic else Envelope
         envelope = wrapping.model_validate_json(body)
-        is_proven = envelope.source == names.OPERATOR_SOURCE or is_signed(envelope.detail)
         health_event = _read(envelope)
     except (ValidationError, Forged) as error:
         why = explain(error) if isinstance(error, ValidationError) else str(error)
         return quarantine("ingest", body, why)
-    became = ingest(health_event, ports(), policy(), is_proven=is_proven)
+    became = ingest(health_event, ports(), policy())
     # An event that is only counted costs no read and no log line: a node may send hundreds a second.
-    if became not in (Ingested.UNENROLLED, Ingested.UNPROVEN, Ingested.TOO_MANY):
+    if became not in (Ingested.UNENROLLED, Ingested.TOO_MANY):
         emit_fault(health_event.node_id, health_event.family, health_event.code, health_event.verdict)
     logger().info(
         "event ingested",
@@ -67,8 +66,7 @@ def _read(envelope: Envelope | Posted) -> HealthEvent:
     source, detail = envelope.source, envelope.detail
     if isinstance(envelope, Envelope) and source == names.OPERATOR_SOURCE:
         return _read_request(HealthEvent.model_validate(detail), envelope.time)
-    told = proven(detail, names.NODE_HEALTH_REPORTED) if is_signed(detail) else detail
-    event = read_fact(HealthEvent, told)
+    event = read_fact(HealthEvent, proven(detail, names.NODE_HEALTH_REPORTED))
     if event.code in (names.OPERATOR_REQUEST, names.NEW_NODE) or not event.is_from_node:
         raise Forged(f"{event.node_id} speaks as an operator, as AWS or as nodeheal from {source}")
     return event

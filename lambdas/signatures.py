@@ -29,13 +29,10 @@ def read_fact(kind: type[Fact], told: Mapping[str, object]) -> Fact:
     return fact
 
 
-def is_signed(detail: Event) -> bool:
-    """Whether it came in the form in which agents sign. Agents of 0.1 do not."""
-    return _SIGNED in detail
-
-
 def proven(detail: Event, detail_type: str) -> dict[str, object]:
     """The event that the node has signed. Raises Forged, ValidationError, NotAccepted."""
+    if _SIGNED not in detail:
+        raise Forged("the event is not signed by its node")
     now = ports().clock().timestamp()
     return verify(SignedEvent.model_validate(detail), detail_type, node_keys(), node_role_ids(), now).event
 

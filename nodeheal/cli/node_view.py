@@ -104,8 +104,7 @@ def _heard(node: Node) -> list[str]:
         return ["Boot         -", "Agent        has never reported"]
     return [
         f"Boot         {node.boot_id} since {_at(node.booted_at)}",
-        f"Agent        {node.agent_version or '-'}, last seen {_at(node.last_seen)}"
-        + ("; it does not sign what it reports, so nothing is done because of it" if node.signs is False else ""),
+        f"Agent        {node.agent_version or '-'}, last seen {_at(node.last_seen)}",
     ]
 
 
@@ -161,7 +160,6 @@ def _life(node: Node) -> dict[str, object]:
         "boot": node.boot_id if node.has_reported else None,
         "booted_at": _iso(node.booted_at) if node.has_reported else None,
         "agent": node.agent_version,
-        "signs": node.signs,
         "last_seen": _iso(node.last_seen) if node.has_reported else None,
         "accelerators": node.accelerators,
         "probation_until": _iso(node.probation_until),

@@ -51,7 +51,6 @@ _OF_SCHEDULE = (
     "scheduler",
     "reset_gpu",
     "injected_failure",
-    "blow",
     "latency",
     "trace",
     "until",
@@ -77,8 +76,6 @@ InjectedFailures = Annotated[
     list[str] | None,
     typer.Option("--inject-failure", help="CALL:HOW, as 4211:dies-after: what happens at one call of a schedule"),
 ]
-# The option's name in version 0.1. It goes with version 0.3.
-OldInjectedFailures = Annotated[list[str] | None, typer.Option("--blow", hidden=True)]
 Mass = Annotated[int, typer.Option(min=0, help="so many nodes fail within a second: breaker raised, and as it ships")]
 Latencies = Annotated[LatencyName, typer.Option(help="aws: commands begin after 3 s, reboots 5 s after theirs")]
 Schedulers = Annotated[SchedulerName, typer.Option(help="slurm: Slurm starts all jobs itself, and nodeheal none")]
@@ -103,7 +100,6 @@ def simulate(
     schedule: Number = None,
     reset_gpu: Resets = False,
     injected_failure: InjectedFailures = None,
-    blow: OldInjectedFailures = None,
     mass_failure: Mass = 0,
     breaker: OneBreaker = None,
     latency: Latencies = LatencyName.none,
@@ -116,7 +112,7 @@ def simulate(
     from nodeheal.cli.simulated import tell
     from nodeheal.simulation.latency import LATENCIES
 
-    failures = [*(injected_failure or []), *(blow or [])]
+    failures = injected_failure or []
     given: dict[str, Any] = {"nodes": nodes, "days": days, "seed": seed, "faults_a_node_day": faults_per_node_day}
     given["latency"] = LATENCIES[latency]
     if mass_failure:
@@ -180,7 +176,7 @@ def _refuse_unused_options(context: typer.Context, name: str, used: tuple[str, .
     said = [known for known in of if _is_said(context, known)]
     unused = [of[known] for known in said if known not in used]
     if unused:
-        others = ", ".join(of[known] for known in used if of[known] not in (name, "--blow"))
+        others = ", ".join(of[known] for known in used if of[known] != name)
         refuse(f"{name} goes with {others}, and not with {', '.join(unused)}")
 
 

@@ -1,9 +1,6 @@
 """Defines the messages between run_job and its functions."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from nodeheal.contract.health_event import MOST, Frozen, NodeId, UtcTime
 from nodeheal.contract.results import CheckpointSearch, Reason
@@ -30,18 +27,6 @@ class JobResult(Frozen):
     pairs: bool = Field(default=False, description="the check tests the network between the nodes, in pairs")
     facts: CheckpointSearch | None = Field(default=None, description="where LAUNCH looks for its newest checkpoint")
     summary: str = Field(default="", description="a summary in one line, for the console; state machines write it")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_version_0_1(cls, given: Any) -> Any:
-        """Convert a result of a version before 0.2, with the directory as a text in `evidence`: a running workflow
-        passes them on.
-        """
-        if not isinstance(given, Mapping) or "evidence" not in given:
-            return given
-        known = {name: value for name, value in given.items() if name != "evidence"}
-        directory = given["evidence"].get("checkpoints")
-        return known if directory is None else {**known, "facts": {"kind": "CHECKPOINT_SEARCH", "directory": directory}}
 
 
 class JobRequest(Frozen):

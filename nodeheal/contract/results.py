@@ -3,10 +3,9 @@
 A decision, a state machine or an email reads `outcome` and `facts`. It never reads `reason`, which is for people.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from nodeheal.contract.health_event import MOST, Frozen, NodeId, UtcTime
 from nodeheal.contract.vocabulary import Confirmation, Outcome, Refusal, Step
@@ -135,62 +134,6 @@ class StepResult(Frozen):
     )
     summary: str = Field(default="", description="a summary in one line, for the console; state machines write it")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_version_0_1(cls, given: Any) -> Any:
-        """Convert a result of a version before 0.2, with facts as texts by name in `evidence`: the table has them for
-        90 days.
-        """
-        if not isinstance(given, Mapping) or "evidence" not in given:
-            return given
-        known = {name: value for name, value in given.items() if name != "evidence"}
-        texts = dict(given["evidence"])
-        return {**known, "down_reported_by": texts.get("witness", ""), "facts": _facts_of_texts(known, texts)}
-
     def refused_for(self, code: Refusal) -> Refused | None:
         """Return the refusal, if it is this one."""
         return self.facts if isinstance(self.facts, Refused) and self.facts.code is code else None
-
-
-_OLD_REFUSALS = {
-    "booted": (Refusal.NEW_BOOT, "boot_id"),
-    "other_owner": (Refusal.EXTERNAL_REMEDIATOR, ""),
-    "left_to": (Refusal.LEFT_TO_INCIDENT, "incident_id"),
-    "no_capacity": (Refusal.NO_CAPACITY, "missing"),
-    "full_reservation": (Refusal.RESERVATION_FULL, "missing"),
-    "gone": (Refusal.INSTANCE_GONE, ""),
-}
-
-
-def _facts_of_texts(known: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any] | None:
-    for name, (code, field) in _OLD_REFUSALS.items():
-        if name in texts:
-            return {"kind": "REFUSED", "code": code, **({field: texts[name]} if field else {})}
-    if "wait_for" in texts:
-        is_budget = texts["wait_for"] == "BUDGET"
-        code = Refusal.BUDGET_FULL if is_budget else Refusal.REPLACEMENTS_FULL
-        return {"kind": "REFUSED", "code": code, "slots": int(texts["slots"]) if "slots" in texts else None}
-    if "drained" in texts:
-        return {"kind": "ISOLATED", "is_drained": texts["drained"] == "true"}
-    if "broken_left" in texts:
-        return {"kind": "RETURNED", "is_broken_left": texts["broken_left"] == "true"}
-    if "checkpoints" in texts:
-        asked = {"node_id": texts.get("asked", ""), "job_id": texts.get("job", "")}
-        return {"kind": "CHECKPOINT_SEARCH", "directory": texts["checkpoints"], **asked}
-    if "new_machine" in texts or "launched" in texts:
-        is_new = texts.get("new_machine") == "true"
-        return {"kind": "REPLACED", "is_new_machine": is_new, "launched": texts.get("launched", "")}
-    if "answer" in texts:
-        return {"kind": "ANSWERED", "answer": texts["answer"]}
-    if {"start_now", "launch_now"} & texts.keys():
-        return {"kind": "CALL_AGAIN"}
-    if known.get("step") == Step.FREEZE_EVIDENCE and texts:
-        size = int(texts["bytes"]) if "bytes" in texts else None
-        same = {name: texts[name] for name in ("link", "console", "accused", "confirmed_by") if name in texts}
-        return {"kind": "EVIDENCE", **same, "size_bytes": size, "confirmation": texts.get("confirmation")}
-    if known.get("step") == Step.DIAGNOSE and texts:
-        failed = [test for test in texts.get("failed_tests", "").split(",") if test]
-        shown = {"checks": texts.get("checks", ""), "output": texts.get("diagnostics", "")}
-        tolerated = float(texts["regression_percent"]) if "regression_percent" in texts else None
-        return {"kind": "DIAGNOSED", "failed_tests": failed[:TESTS_NAMED], "tolerated_percent": tolerated, **shown}
-    return None

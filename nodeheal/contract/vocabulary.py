@@ -6,8 +6,6 @@ table item or an event is found by searching the code for it.
 
 from enum import StrEnum
 
-from nodeheal.contract.old_words import ESCALATIONS
-
 
 class _Word(StrEnum):
     """A string that equals its value."""
@@ -330,12 +328,6 @@ class Escalation(_Word):
     RECOVERY_BROKE = "RECOVERY_BROKE"  # the workflow itself failed
     JOB_BROKE = "JOB_BROKE"  # the workflow of a job failed
     JOB_HANDED_OVER = "JOB_HANDED_OVER"  # a job is down without an incident of a node
-
-    @classmethod
-    def _missing_(cls, value: object) -> "Escalation | None":
-        """Map a word of version 0.1."""
-        new = ESCALATIONS.get(value) if isinstance(value, str) else None
-        return cls(new) if new else None
 
 
 class JobState(_Word):

@@ -190,9 +190,8 @@ def _read_output(output: str) -> EvidenceAnswer | None:
             items=int(saved["items"]),
             failed=tuple(map(str, saved["failed"])),
             reason=str(saved["reason"]),
-            # An agent of version 0.1 prints nothing about the fault.
-            confirmation=Confirmation(saved.get("confirmation", Confirmation.UNKNOWN)),
-            confirmed_by=str(saved.get("confirmed_by", ""))[:300],
+            confirmation=Confirmation(saved["confirmation"]),
+            confirmed_by=str(saved["confirmed_by"])[:300],
         )
     except (KeyError, TypeError, ValueError):
         return None

@@ -62,8 +62,8 @@ BANNED = {
     r"Blows?|blows?|parse_blow": "injected failure",
     r"TrueNode|true_node|Seam|simulation[./](?:neighbours|people|strikes)": "GroundTruth, FaultInjectingPort, …",
     # Words of escalations
-    r"HELD_IN_THE_MIDDLE|JOB_OUTLASTS_THE_WAIT|ASKS_FOR_A_HUMAN|NEVER_SETTLED": "see contract/old_words.py",
-    r"OTHER_OWNER|ISOLATED_AS_ASKED|BROKEN_NODE_LEFT|RULES_CHANGED|TOO_MANY_DECISIONS": "see contract/old_words.py",
+    r"HELD_IN_THE_MIDDLE|JOB_OUTLASTS_THE_WAIT|ASKS_FOR_A_HUMAN|NEVER_SETTLED": "RECOVERY_BLOCKED, JOB_END_TIMEOUT, …",
+    r"OTHER_OWNER|ISOLATED_AS_ASKED|BROKEN_NODE_LEFT|RULES_CHANGED|TOO_MANY_DECISIONS": "EXTERNAL_REMEDIATOR, …",
     # States of the workflows
     r"Nobody could look|Wait for news|Hand incident over|Recovery broke": "Outcome unknown, Wait for condition, …",
     r"Start now\?|Launch now\?|Judge checks|Let findings settle|Handed to a human": "Evaluate diagnostics, …",
@@ -106,14 +106,8 @@ AROUND = (
 EMPTY_DOCSTRING = r"(?:[Tt]he same|Likewise|As (?:ever|above|the other (?:one )?does))\b[^.]{0,20}\."
 # (file, word), both as patterns: why the word stays there.
 ALLOWED = {
-    ("nodeheal/contract/old_words.py", ".*"): "words that are still read, for one version",
     ("nodeheal/simulation/fleet.py", "mended"): "words of a run's trace, whose digest is compared",
     ("nodeheal/simulation/operators.py", "anew"): "words of a run's trace, whose digest is compared",
-    ("tests/unit/test_old_words.py", ".*"): "holds that old words are still read",
-    ("nodeheal/cli/simulate.py", "blow"): "the option's old name, which is read for one version",
-    ("tests/golden/surface.txt", "blow"): "the option's old name, which is read for one version",
-    ("nodeheal/adapters/aws/items.py", "good_since|good_run"): "the names under which fields of nodes are stored",
-    ("tests/unit/test_in_flight.py", "good_since|good_run"): "the names under which fields of nodes are stored",
     ("nodeheal/cli/node_view.py", "good_since|good_run"): "keys of `--json`, which programs read",
     ("nodeheal/domain/fleet/node.py", "rung"): "the name under which past recoveries are stored",
     ("nodeheal/services/recovery/*.py", "rung"): "the name under which past recoveries are stored",

@@ -94,7 +94,6 @@ def node(node_id: str = "mi-0a1b2c3d4e5f60718", **changes: Any) -> Node:
         "provider": Provider.hybrid,
         "instance_id": node_id,
         "boot_id": "boot-1",
-        "signs": True,
         "booted_at": NOW - timedelta(hours=1),
         "last_seen": NOW - timedelta(minutes=1),
         "address": "127.0.0.1",

@@ -37,7 +37,6 @@ from nodeheal.services.notify.compose import compose, fit_subject
 from nodeheal.services.notify.compose_needed import Situation
 from nodeheal.services.notify.compose_waiting import compose_question, compose_waiting
 from nodeheal.services.notify.layout import plain
-from nodeheal.services.notify.read_situation import read_situation
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.operators.request_action import request_action
 from stacks.settings import Settings
@@ -582,16 +581,6 @@ def test_a_node_that_operators_may_not_touch_either_is_only_looked_at() -> None:
     body = observed(with_policy(opted_out={BROKEN: "a customer's own"}))
 
     assert f"\n\nNeeded: look at the node, for nobody acts on it:\n{SHOW}\n\n" in body
-
-
-def test_a_node_whose_agent_proves_nothing_is_only_looked_at() -> None:
-    it, story = FakeCluster(), Story(xid(79))
-    unacted = story.next().model_copy(update={"ending": Ending.OBSERVED_ONLY, "is_held_back": True})
-    it.ports.nodes.save(replace(it.node(), signs=False))
-
-    found = read_situation(story.history, read_progress(story.history, ACT), unacted, None, it.ports, ACT)
-
-    assert (found.is_blocked, found.request, found.paused) == (True, None, ())
 
 
 def test_what_waits_for_the_jobs_end_is_requested_after_it() -> None:

@@ -1189,10 +1189,10 @@ def test_an_event_that_comes_late_does_not_make_the_node_look_older() -> None:
 def test_an_agents_version_is_known_since_it_was_first_heard(
     version: str, seconds: float, expected: tuple[str, float]
 ) -> None:
-    after = node(agent_version="0.1.0", agent_since=NOW).with_agent_version(version, later(seconds), signs=True)
+    after = node(agent_version="0.1.0", agent_since=NOW).with_agent_version(version, later(seconds))
 
     assert (after.agent_version, after.agent_since) == (expected[0], later(expected[1]))
-    assert node().with_agent_version("0.1.0", NOW, signs=True).agent_since == NOW
+    assert node().with_agent_version("0.1.0", NOW).agent_since == NOW
 
 
 def test_an_incident_counts_as_one_recovery_however_often_its_ending_is_written() -> None:

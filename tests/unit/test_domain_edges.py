@@ -139,11 +139,6 @@ def test_a_node_that_never_reported_has_no_heartbeat() -> None:
     assert apply_heartbeat(node(A), beat, NOW).last_seen == NOW
 
 
-@pytest.mark.parametrize(("signs", "is_available"), [(True, True), (None, True), (False, False)])
-def test_a_node_whose_events_are_not_signed_takes_nobodys_place(signs: bool | None, is_available: bool) -> None:
-    assert node(A, signs=signs).is_available(NOW) is is_available
-
-
 def task(**changes: Any) -> GangTask:
     return replace(GangTask(A, 0, "boot-1", "placement"), **changes)
 

@@ -194,7 +194,8 @@ def look(it: Freezing, request: StepRequest, state: str, output: str = "") -> St
 
 
 def printed(it: Freezing, **changes: Any) -> str:
-    saved = {"object_key": it.key, "size_bytes": 9, "items": 3, "failed": [], "reason": "", **changes}
+    saved = {"object_key": it.key, "size_bytes": 9, "items": 3, "failed": [], "reason": ""}
+    saved |= {"confirmation": "UNKNOWN", "confirmed_by": "", **changes}
     return f"noise\n{json.dumps(saved)}\n"
 
 

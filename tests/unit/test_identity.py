@@ -12,8 +12,7 @@ import lambdas.wakeup
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
-from nodeheal.contract.steps import DecideRequest
-from nodeheal.contract.vocabulary import Action, Family, NodeState, Verdict
+from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
@@ -22,8 +21,6 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.upsert_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.operators.request_action import request_action
-from nodeheal.services.recovery.decide_next_step import decide_next_step
-from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 from tests.unit.signing import signed_by
 from tests.unit.test_enrolment import SAID
@@ -187,52 +184,21 @@ def test_an_event_decides_neither_pool_nor_cluster_nor_provider(ports: Ports, cl
     assert (root.pool, root.cluster, root.provider.value) == ("demo", "training", "hybrid")
 
 
-# Agents of the version before ----------------------------------------------------------------------------------------
+# What is not signed ---------------------------------------------------------------------------------------------------
 
 
 def unsigned(event: HealthEvent) -> str:
     return json.dumps({"source": names.AGENT_SOURCE, "time": NOW.isoformat(), "detail": event.model_dump(mode="json")})
 
 
-def test_an_agent_that_never_signed_is_heard_and_nothing_is_done(world: World) -> None:
+def test_an_event_that_its_node_has_not_signed_is_kept_for_people_and_opens_nothing(world: World) -> None:
     it = world.serves(Incident())
-    save_node(it.ports, it.node(C), signs=None)
-    event = xid(79, node_id=C, observed_at=it.clock())
-
-    lambdas.ingest.handler(batch(unsigned(event)), None)
-
-    asked = DecideRequest(incident_id=incident_id_of(event), turn=0, result=None)
-    decision = decide_next_step(asked, it.ports, ACT)
-    assert decision.ending is not None and decision.ending.value == "OBSERVED_ONLY"
-    assert f"the agent 0.1.0 of {C} does not sign what it reports: install a newer one" in decision.reason
-    assert it.node(C).signs is False
-    assert it.node(C).is_available(it.clock()) is False
-
-
-def test_nothing_is_done_because_of_an_unsigned_fault_that_joins_an_incident_of_aws(world: World) -> None:
-    it = world.serves(Incident())
-    save_node(it.ports, it.node(C), signs=None)
-    by_aws = {"family": Family.host, "code": "rebalance_recommended", "source": "aws.ec2", "verdict": Verdict.DEGRADED}
-    root = xid(79, node_id=C, observed_at=it.clock(), event_id="by-aws", component=None, **by_aws)
-    ingest(root, it.ports, ACT)
+    before = it.node(C)
 
     lambdas.ingest.handler(batch(unsigned(xid(79, node_id=C, observed_at=it.clock()))), None)
 
-    asked = DecideRequest(incident_id=incident_id_of(root), turn=0, result=None)
-    decision = decide_next_step(asked, it.ports, ACT)
-    assert "XID 79" in decision.reason and decision.ending is not None
-    assert decision.ending.value == "OBSERVED_ONLY"
-
-
-def test_a_node_that_has_signed_once_is_never_believed_unsigned_again(world: World) -> None:
-    it = world.serves(Incident())
-    alive = {"family": Family.heartbeat, "code": "alive", "verdict": Verdict.OK}
-    lambdas.ingest.handler(batch(on_bus(xid(79, node_id=C, observed_at=it.clock(), **alive))), None)
-    assert it.node(C).signs is True
-
-    lambdas.ingest.handler(batch(unsigned(xid(79, node_id=C, observed_at=it.clock()))), None)
-
-    assert it.node(C).open_incident is None
+    assert it.node(C) == before
+    assert kept(world) == ["the event is not signed by its node"]
 
 
 def test_an_unsigned_event_makes_no_node(world: World) -> None:
@@ -253,51 +219,6 @@ def test_an_unsigned_boot_is_no_boot(world: World) -> None:
 
     assert it.node(A).boot_id == "boot-1"
     assert "not signed" in kept(world)[0]
-
-
-def test_an_unsigned_fault_of_an_unproven_boot_does_not_make_that_boot(ports: Ports, clock: FrozenClock) -> None:
-    ports.nodes.save(node(booted_at=NOW - timedelta(hours=1)))
-
-    ingest(xid(79, boot_id="forged", observed_at=clock()), ports, ACT, is_proven=False)
-
-    assert stored(ports, node().node_id).boot_id == "boot-1"
-
-
-def test_an_unsigned_fault_is_no_observation_for_others(ports: Ports, clock: FrozenClock) -> None:
-    """Twelve unsigned words about old nodes opened the breaker for those that sign."""
-    for number in range(12):
-        ports.nodes.save(node(f"mi-old-{number}", signs=None))
-        event = xid(79, node_id=f"mi-old-{number}", event_id=f"e{number}", observed_at=clock())
-        ingest(event, ports, ACT, is_proven=False)
-
-    assert ports.nodes.observations("mi-x", NOW - timedelta(days=1), "demo", NOW - timedelta(days=1)) == []
-
-
-def test_a_signed_event_that_joins_an_incident_counts_as_signed(ports: Ports, clock: FrozenClock) -> None:
-    ports.nodes.save(node(signs=None))
-    ingest(xid(79, observed_at=clock()), ports, ACT, is_proven=False)
-
-    joined = ingest(xid(48, observed_at=clock()), ports, ACT)
-    again = ingest(xid(64, observed_at=clock()), ports, ACT, is_proven=False)
-
-    assert (joined, again) == (Ingested.JOINED, Ingested.UNPROVEN)
-
-
-def test_a_signed_event_of_the_past_counts_as_signed(ports: Ports, clock: FrozenClock) -> None:
-    ports.nodes.save(node(signs=False))
-
-    past = ingest(xid(48, boot_id="boot-0", observed_at=NOW - timedelta(days=300)), ports, ACT)
-    after = ingest(xid(79, observed_at=clock()), ports, ACT, is_proven=False)
-
-    assert (past, after) == (Ingested.HISTORY, Ingested.UNPROVEN)
-
-
-def test_an_unsigned_hang_opens_no_incident_of_the_job(ports: Ports, clock: FrozenClock) -> None:
-    ports.nodes.save(node(signs=None))
-    hang = xid(observed_at=clock(), family=Family.host, code=names.TRAINING_HANG, component="llama/1")
-
-    assert ingest(hang, ports, ACT, is_proven=False) is Ingested.HISTORY
-    assert stored(ports, node().node_id).open_incident is None
 
 
 def test_an_event_of_the_future_is_refused(world: World) -> None:

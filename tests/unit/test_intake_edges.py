@@ -113,32 +113,20 @@ def test_a_hang_is_seen_by_those_who_report_it() -> None:
 # Events
 
 
-def test_what_aws_says_of_a_node_does_not_say_that_its_agent_signs_nothing(ports: Ports) -> None:
-    assert ports.nodes.save(replace(node_of(A, ports), signs=None))
-
-    ingest.ingest(xid(79, node_id=A, source="aws.health"), ports, ACT)
-
-    assert node_of(A, ports).signs is None
-
-
 @pytest.mark.parametrize(
-    ("state", "source", "is_proven", "became"),
+    ("state", "became"),
     [
-        (None, "kernel_log", False, Ingested.UNENROLLED),
-        (None, "aws.health", True, Ingested.UNENROLLED),
-        (NodeState.UNENROLLED, "aws.health", True, Ingested.UNENROLLED),
-        (NodeState.ENROLLED, "kernel_log", False, Ingested.UNENROLLED),  # an announced node begins with a signature
-        (NodeState.ENROLLED, "aws.health", True, Ingested.HISTORY),
+        (None, Ingested.UNENROLLED),
+        (NodeState.UNENROLLED, Ingested.UNENROLLED),
+        (NodeState.ENROLLED, Ingested.HISTORY),
     ],
 )
-def test_only_what_a_node_has_signed_enrolls_it(
-    state: NodeState | None, source: str, is_proven: bool, became: Ingested
-) -> None:
+def test_what_aws_says_of_a_node_enrolls_it_not(state: NodeState | None, became: Ingested) -> None:
     ports = memory_ports(FrozenClock())
     if state is not None:
-        ports.nodes.save(node(A, state=state, signs=None))
+        ports.nodes.save(node(A, state=state))
 
-    assert ingest.ingest(xid(79, node_id=A, source=source), ports, ACT, is_proven=is_proven) is became
+    assert ingest.ingest(xid(79, node_id=A, source="aws.health"), ports, ACT) is became
     known = ports.nodes.get(A)
     assert (known.state if known is not None else None) is state
 

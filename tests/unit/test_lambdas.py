@@ -47,7 +47,6 @@ from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery import new_machine
-from nodeheal.services.steps import save_node
 from tests.unit.builders import (
     ACT,
     DIAGNOSTICS,
@@ -869,12 +868,11 @@ def test_a_request_that_is_dated_by_a_wrong_clock_is_of_the_time_of_the_bus_and_
     root = it.ports.incidents.incident(str(it.node(C).open_incident)).root
     assert root.observed_at == NOW
     assert root.evidence == f"ada: it smells (the request was dated {dated:%Y-%m-%d %H:%M:%S} UTC)"
-    assert (it.node(C).last_seen, it.node(C).signs) == (before.last_seen, before.signs)
+    assert it.node(C).last_seen == before.last_seen
 
 
 def test_a_request_by_hand_is_no_word_of_the_node(world: World) -> None:
     it = world.serves(Incident())
-    save_node(it.ports, it.node(C), signs=None)
     asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports)
 
     lambdas.ingest.handler(batch(on_bus(asked, names.OPERATOR_SOURCE)), None)
@@ -882,6 +880,5 @@ def test_a_request_by_hand_is_no_word_of_the_node(world: World) -> None:
         batch(on_bus(asked.model_copy(update={"source": "kernel_log"}), names.OPERATOR_SOURCE)), None
     )
 
-    assert it.node(C).signs is None
     told = [why for _, why in it.ports.notifier.quarantined]  # type: ignore[attr-defined]
     assert told == ["an operator may send requests only, and no 'operator_request' of 'kernel_log'"]

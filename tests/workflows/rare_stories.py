@@ -20,7 +20,6 @@ from nodeheal.operations.engine import machine_stopped
 from nodeheal.ports.signals import Draft
 from nodeheal.ports.storage import SweepCursor
 from nodeheal.services.intake.enroll_node import enroll_node
-from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.new_nodes import on_first_boot
 from nodeheal.services.intake.node_rates import REPORTS_A_MINUTE
 from nodeheal.services.intake.take_signal import take_signal
@@ -341,17 +340,8 @@ def _new_nodes_come(it: BreakingWorld) -> None:
     it.walk_what_was_started()
 
 
-def _reports_unsigned(it: BreakingWorld) -> None:
-    """An agent of before is heard of for the first time: its incident observes only."""
-    it.plain.nodes.save(replace(it.node(BROKEN), signs=None))
-    event = xid(79)
-    it._is_told("ingest", lambda: ingest(event, it.ports, it.policy, is_proven=False))
-    it.walk_what_was_started()
-
-
 RARE_STORIES = (
     Story("hardware is reported", BreakingWorld, _hardware_is_reported, only=("wakeup.on_hardware_reported",)),
-    Story("its agent signs nothing", BreakingWorld, _reports_unsigned, ("Observed only",), ("ingest",)),
     Story("a new node comes", BreakingWorld, _new_node_comes, only=("on_first_boot", "end_incident")),
     Story("new nodes come", _one_new_node_at_once, _new_nodes_come, only=("on_first_boot", "sweep")),
     Story("it says too much in one minute", BreakingWorld, _says_too_much, only=("ingest",)),

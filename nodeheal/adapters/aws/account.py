@@ -307,13 +307,6 @@ NEVER_DIAGNOSED = NodeProblem(
 )
 
 
-UNSIGNED = NodeProblem(
-    "its agent does not sign its events, so nodeheal does not act on them",
-    "install this version's agent: docs/agent.md, Put it on a node",
-    WARNING,
-)
-
-
 def _unknown_role(role_id: str) -> NodeProblem:
     todo = "if no person and no program can assume that role, name it under node_role_ids in cdk.json and deploy"
     return NodeProblem(f"it reports under the role id {role_id}, whose signatures nodeheal does not accept", todo)
@@ -410,8 +403,6 @@ def _not_believed(node: Node, heartbeat: Heartbeat | None, account: Account) -> 
     trusted = account.outputs.get("NodeRoleIds", "")
     if heartbeat is not None and trusted and heartbeat.role_id not in trusted.split(","):
         yield _unknown_role(heartbeat.role_id)
-    if node.signs is False:
-        yield UNSIGNED
 
 
 def _is_on_ecs(node: Node) -> bool:

@@ -19,19 +19,10 @@ _NOT_NOW = {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExce
 T = TypeVar("T")
 
 
-# Fields of a node that are stored under their names of version 0.1.
-_STORED_AS = {
-    "resolved_faults": "settled",
-    "healthy_since": "good_since",
-    "diagnostic_baseline": "good_run",
-    "signal_versions": "heard",
-}
-
-
 def fields_of(value: object) -> dict[str, Any]:
     """Return a value's fields as plain JSON types, without those that are None."""
     dumped = adapter_of(type(value)).dump_python(value, mode="json")
-    return {_STORED_AS.get(name, name): field for name, field in dumped.items() if field is not None}
+    return {name: field for name, field in dumped.items() if field is not None}
 
 
 def to_item(values: Mapping[str, Any]) -> Item:
@@ -53,8 +44,8 @@ def _exact(value: Any) -> Any:
 
 def from_item(kind: type[T], item: Item) -> T:
     """Parse the value of an item. Keys and index attributes that are no fields are ignored."""
-    known = {_STORED_AS.get(name, name): name for name in getattr(kind, "__dataclass_fields__", ())}
-    fields = plain({known[name]: item[name] for name in item.keys() & known.keys()})
+    known = getattr(kind, "__dataclass_fields__", {})
+    fields = plain({name: item[name] for name in item.keys() & known.keys()})
     loaded: T = adapter_of(kind).validate_python(fields)
     return loaded
 

@@ -238,8 +238,6 @@ def _value(key: str, value: object) -> object:
 
 
 def _metrics_level(value: object) -> str:
-    if isinstance(value, bool):  # as in agents of 0.1
-        value = METRICS_LEVELS[0] if value else METRICS_OFF
     levels = (METRICS_OFF, *METRICS_LEVELS)
     checked("cloudwatch_metrics", value, value in levels, f"one of {', '.join(levels)}")
     return "" if value == METRICS_OFF else str(value)

@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
-
-from pydantic import AliasChoices, Field
 
 
 class Remediator(StrEnum):
@@ -66,13 +63,8 @@ class Machine:
     reservation: str = ""  # id of the capacity reservation that it targets, or ARN of a group of them
     launched_at: datetime | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
-    # An incident of version 0.1 has these two under their old names. Those go with version 0.3.
-    external_remediator: Annotated[
-        Remediator | None, Field(validation_alias=AliasChoices("external_remediator", "other_owner"))
-    ] = None
-    remediator_detail: Annotated[  # how that is known
-        str, Field(validation_alias=AliasChoices("remediator_detail", "owner_detail"))
-    ] = ""
+    external_remediator: Remediator | None = None
+    remediator_detail: str = ""  # how that is known
     root_device: str = "ebs"  # or "instance-store", which a stop would lose
     lifecycle: str = ""  # "spot", "capacity-block", …: what was bought otherwise than on demand
     tenancy: str = "default"

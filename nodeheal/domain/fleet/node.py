@@ -116,8 +116,6 @@ class Node:
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
     paused_until: datetime | None = None  # a human wants nothing touched until then
     paused_why: str = ""
-    # whether its agent signs what it reports; None: it has said nothing yet. Once it does, unsigned words are refused
-    signs: bool | None = None
     claimed_by: str | None = None  # the job that is about to start here, while its nodes are checked
     is_spare: bool = False  # an operator keeps it free, to stand in for another node
     rack: str = ""  # where an operator says that it stands
@@ -213,18 +211,11 @@ class Node:
         place = {"cluster": self.cluster, "pool": self.pool, "provider": self.provider}
         return event.model_copy(update=place)
 
-    def why_unproven(self) -> str:
-        """Returns why its agent's reports must not be acted on. Empty: they are signed."""
-        if self.signs is not False:
-            return ""
-        return f"the agent {self.agent_version} of {self.node_id} does not sign what it reports: install a newer one"
-
-    def with_agent_version(self, agent_version: str, at: datetime, *, signs: bool) -> "Node":
-        """Returns the node with its agent's version, since when it runs, and whether it signs."""
-        node = self if self.signs else replace(self, signs=signs)
+    def with_agent_version(self, agent_version: str, at: datetime) -> "Node":
+        """Returns the node with its agent's version, and since when it runs."""
         if agent_version == self.agent_version or (self.agent_since is not None and at < self.agent_since):
-            return node
-        return replace(node, agent_version=agent_version, agent_since=at)
+            return self
+        return replace(self, agent_version=agent_version, agent_since=at)
 
     def with_recovery(self, past: PastRecovery) -> "Node":
         """Returns the node with one more recovery. The same incident counts once."""
@@ -239,7 +230,7 @@ class Node:
         in_service = self.state is NodeState.HEALTHY or self.is_past_probation(now)
         has_work = self.job_id is not None or self.claimed_by is not None
         is_free = self.open_incident is None and not has_work
-        return in_service and is_free and not self.is_paused(now) and self.signs is not False
+        return in_service and is_free and not self.is_paused(now)
 
     def is_paused(self, now: datetime) -> bool:
         """Tells whether an operator has paused it now."""

@@ -2,12 +2,11 @@
 
 from datetime import datetime, time, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from nodeheal.contract.health_event import Frozen, Line, Word
-from nodeheal.contract.old_words import POLICY_KEYS
 from nodeheal.contract.vocabulary import Action, Check, Family, NextStepCondition
 from nodeheal.domain.fleet.machine import ClusterReplacement, Remediator
 from nodeheal.domain.verbs import DISRUPTIVENESS, VERBS, VerbSpec
@@ -365,11 +364,6 @@ class Correlation(Frozen):
     same_code_nodes: int = Field(
         default=3, ge=2, description="the same application fault on so many nodes of one job at once is the application"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_new_words(cls, given: Any) -> Any:
-        return {POLICY_KEYS.get(key, key): value for key, value in given.items()} if isinstance(given, dict) else given
 
 
 class Breaker(Frozen):

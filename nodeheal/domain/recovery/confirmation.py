@@ -95,7 +95,7 @@ def is_unclear(decision: Decision, result: StepResult) -> bool:
 
 
 def confirmation_in(result: StepResult) -> Confirmation:
-    """Returns the node's answer. An agent of version 0.1 gives none."""
+    """Returns the node's answer; UNKNOWN: it has given none."""
     found = result.facts.confirmation if isinstance(result.facts, EvidenceSaved) else None
     return found or Confirmation.UNKNOWN
 

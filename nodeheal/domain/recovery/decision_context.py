@@ -59,15 +59,9 @@ class DecisionContext:
     proof_seconds: tuple[float, ...] = ()
     node_paused_until: datetime | None = None
     node_paused_why: str = ""
-    why_unproven: str = ""  # why nothing may be done because of what the node's agent says; empty: it proves to be it
 
     def why_paused(self, node_id: str, now: datetime) -> str:
-        """Returns why nothing may be touched now, in words.
-
-        Empty: there is no pause, and the agent signs its reports.
-        """
-        if self.why_unproven:
-            return self.why_unproven
+        """Returns why nothing may be touched now, in words. Empty: there is no pause."""
         if self.node_paused_until is not None and self.node_paused_until > now:
             return f"{node_id} is paused until {self.node_paused_until:%Y-%m-%d %H:%M} UTC ({self.node_paused_why})"
         return self.pool.why_paused(now)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from enum import StrEnum
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NextStepCondition, NodeState, Verdict
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.faults.catalog import find
@@ -38,30 +37,15 @@ class Ingested(StrEnum):
     SEEN = "SEEN"
     TOO_MANY = "TOO_MANY"
     UNENROLLED = "UNENROLLED"
-    UNPROVEN = "UNPROVEN"
 
 
-def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_proven: bool = True) -> Ingested:
-    """Take one event. Safe to repeat: the same event always ends in the same incident, once.
-
-    `is_proven`: AWS, the control plane or an operator says it, or the node has signed it. What is not proven is taken
-    of a known node only, until that node signs for the first time, and nothing is done because of it.
-    """
+def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested:
+    """Take one event. Safe to repeat: the same event always ends in the same incident, once."""
     rate: Rate | None = None
     for _ in range(SAVE_TRIES):
-        node = _node_of(event, ports, is_proven=is_proven)
+        node = _node_of(event, ports)
         if node is None:
             return Ingested.UNENROLLED
-        if not is_proven and node.signs:
-            return Ingested.UNPROVEN
-        if is_proven and event.is_from_node and node.version and not node.signs:
-            # Before anything else: whatever becomes of this event, an unsigned one is refused from now on.
-            ports.nodes.save(replace(node, signs=True))
-            continue
-        if not is_proven and node.signs is None:
-            # Also where it only joins an incident of AWS's: from now on that one observes, too.
-            ports.nodes.save(replace(node, signs=False))
-            continue
         event = node.says(event)
         if rate is None and event.is_from_node:  # what others say is not counted
             rate = rate_of(event, ports)
@@ -74,20 +58,16 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
             return Ingested.HISTORY
         if event.is_from_node:
             seen_at = min(event.observed_at, ports.clock())  # what is of the future would have it never missed
-            node = node.booted(event.boot_id, seen_at) if is_proven else node
-            node = node.with_agent_version(event.agent_version, event.observed_at, signs=is_proven)
+            node = node.booted(event.boot_id, seen_at).with_agent_version(event.agent_version, event.observed_at)
         if event.is_heartbeat or event.verdict is Verdict.OK:
             return _take_good_news(event, node, ports)
         stale = _why_stale(event, node) or why_not_of_this_run(event, node, ports)
-        if not is_proven and event.code == TRAINING_HANG:
-            stale = node.why_unproven()  # it is about others as well
         if stale:
             ports.nodes.record(event, node.job_id, stale)
             return Ingested.HISTORY
         event = node.with_rack(event)
-        # What is not proven is no observation: it makes no cause that others have in common with it.
         is_shown = rate is None or rate.is_shown_to_pool
-        ports.nodes.record(event, node.job_id, "" if is_proven else node.why_unproven(), in_pool=is_shown)
+        ports.nodes.record(event, node.job_id, in_pool=is_shown)
         outcome = _take_fault(event, node, ports, policy)
         if outcome is not None:
             return outcome
@@ -101,14 +81,14 @@ def _note_flood(event: HealthEvent, node: Node, rate: Rate, ports: Ports) -> Non
         ports.nodes.record(event, node.job_id, told)
 
 
-def _node_of(event: HealthEvent, ports: Ports, *, is_proven: bool) -> Node | None:
+def _node_of(event: HealthEvent, ports: Ports) -> Node | None:
     """Whose it is, still to be saved. What others say of a node is no word of its own. None: of no enrolled node."""
-    if event.is_from_node and is_proven:
+    if event.is_from_node:
         return enrolled_node(event, ports)
     node = ports.nodes.get(event.node_id)
     if node is None or node.state is NodeState.UNENROLLED:
         return None
-    return node if is_proven or node.has_reported else None
+    return node
 
 
 def _why_past(event: HealthEvent, node: Node) -> str:
@@ -216,7 +196,7 @@ def is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, po
 
 def _is_paused(node: Node, ports: Ports) -> bool:
     now = ports.clock()
-    return node.is_paused(now) or bool(node.why_unproven() or ports.pools.get(node.pool).why_paused(now))
+    return node.is_paused(now) or bool(ports.pools.get(node.pool).why_paused(now))
 
 
 def _is_unseen(history: History) -> bool:

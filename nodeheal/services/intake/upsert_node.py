@@ -58,6 +58,5 @@ def node_from_report(fact: NodeFact, now: datetime) -> Node:
         address=address,
         accelerators=accelerators,
         agent_version=fact.agent_version,
-        signs=True,
         scheduler=fact.scheduler,
     )

@@ -36,9 +36,7 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
             return
         now = ports.clock()  # a clock that is ahead, or says so, would have its node never missed
         booted = node.booted(event.boot_id, min(event.booted_at, now), event.address, event.accelerators)
-        booted = booted.seen(min(event.observed_at, now)).with_agent_version(
-            event.agent_version, event.observed_at, signs=True
-        )
+        booted = booted.seen(min(event.observed_at, now)).with_agent_version(event.agent_version, event.observed_at)
         if ports.nodes.save(booted):
             break
     else:

@@ -54,11 +54,10 @@ def _blocked(
     paused = tuple(name for name, end in until.items() if end is not None and end > now)
     verbs = [action for action in fault.ladder[fault.start :] if VERBS[action].takes_node_out]
     is_observed = bool(verbs) and policy.pool(incident.pool).mode_of(verbs[0]) is Mode.observe
-    is_unproven = node is not None and bool(node.why_unproven())
-    if not (paused or is_observed or is_unproven or policy.why_only_observe(node_id, incident.pool, now)):
+    if not (paused or is_observed or policy.why_only_observe(node_id, incident.pool, now)):
         return known
     askable = [action for action in verbs if VERBS[action].is_askable]
-    may_ask = bool(askable) and not is_unproven and not incident.needs_proof_only and not policy.why_opted_out(node_id)
+    may_ask = bool(askable) and not incident.needs_proof_only and not policy.why_opted_out(node_id)
     request = askable[0] if may_ask else None
     is_training = incident.job_id is not None and not seen.job_is_down and not seen.job_is_over
     at_job_end = fault.next_rung is NextStepCondition.job_end and is_training

@@ -57,7 +57,6 @@ def build_decision_context(history: History, ports: Ports, policy: RecoveryPolic
         **_ways_out(history, job, run, ports, policy),
         node_paused_until=node.paused_until,
         node_paused_why=node.paused_why,
-        why_unproven=node.why_unproven(),
     )
     return replace(history, context=context)
 
