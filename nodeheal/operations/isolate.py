@@ -36,6 +36,7 @@ from nodeheal.services.recovery.pool_size import Slots, slots_of
 from nodeheal.services.recovery.queue import in_line_before, is_worked_on, wake_queue
 from nodeheal.services.recovery.unmanaged_tasks import stop_unmanaged_tasks
 from nodeheal.services.saving import node_of, save_changed
+from nodeheal.services.scheduling import drains_at_once, is_behind_a_machine, is_looked_at_before_drain
 from nodeheal.services.steps import add_timeline_entry, save_node
 
 DRAINED = "isolated"
@@ -75,7 +76,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
             drained = _drain(mine, world)
         except NotAccepted as error:
             _stand_in_line(mine, ports)
-            if ports.scheduler_of(mine.node).requeues:  # ECS only throttles, and a storm must not write for that
+            if is_behind_a_machine(ports.scheduler_of(mine.node)):  # a throttled call is no news, and a storm has many
                 add_timeline_entry(request, ports, "not-drained-yet", f"not drained yet, to be tried again: {error}")
             raise
         if isinstance(drained, StepResult):
@@ -130,17 +131,17 @@ def _drain(mine: _Isolation, world: World) -> Operation | StepResult:
     """Switch the node off: by a call of its own, and together with others if it was throttled before."""
     ports, node = world.ports, mine.node
     scheduler = ports.scheduler_of(node)
-    if scheduler.calls_at_once is not None:
-        mine = replace(mine, operation=_wait_for_turn(mine, scheduler.calls_at_once, ports))
+    at_once = drains_at_once(scheduler)
+    if at_once is not None:
+        mine = replace(mine, operation=_wait_for_turn(mine, at_once, ports))
     if mine.operation.line is not None:
         with suppress(NotFound, NotEnrolled):  # the node's own call, below, shows whether it is this node
             together = _drain_together(mine, world)
             if together is not None:
                 return together
     try:
-        # A scheduler that records who drained a node answers that with the drain.
-        looks = scheduler.calls_at_once is None
-        seen = replace(mine, placement=scheduler.placement_of(node) if looks else _IN_SERVICE)
+        is_looked_at = is_looked_at_before_drain(scheduler)
+        seen = replace(mine, placement=scheduler.placement_of(node) if is_looked_at else _IN_SERVICE)
     except NotFound as gone:  # found out before anything is marked, so that nothing stays isolated by accident
         return step_result(mine.operation, ports.clock(), Outcome.FAILED, str(gone))
     marked = _mark(seen, world)
@@ -335,7 +336,7 @@ def _record_isolated(it: _Isolation, ports: Ports) -> _Isolation:
 
     def isolated(known: Node) -> Node:
         nonlocal placement
-        if known is not node and ports.scheduler_of(known).calls_at_once is None:
+        if known is not node and is_looked_at_before_drain(ports.scheduler_of(known)):
             placement = ports.scheduler_of(known).placement_of(known)  # others have written it, who may have drained it
         after = moved(known, NodeState.ISOLATED, it.operation.step.decision.reason, ports.clock())
         return replace(after, drained_by_us=known.drained_by_us or placement.is_schedulable)

@@ -38,6 +38,7 @@ from nodeheal.services.jobs.runs import nodes_of_gang
 from nodeheal.services.recovery.reserve_attempt import give_attempt_back, refund_attempt, why_not_act
 from nodeheal.services.recovery.spares import claim_node, claim_spare, claimed_spare
 from nodeheal.services.saving import node_of
+from nodeheal.services.scheduling import may_keep_idle
 from nodeheal.services.steps import add_timeline_entry, clear_if_owner, enter_state, save_node
 
 _GONE = "gone"
@@ -105,7 +106,7 @@ def is_made_for(operation: Operation, node: Node, machine: Machine | None) -> bo
 def groups_of(node: Node, machine: Machine | None, ports: Ports) -> list[str]:
     """Returns the makers of a new node's machine: its Auto Scaling group, its scheduler's cluster."""
     groups = [machine.group] if machine is not None and machine.group else []
-    return [*groups, *([_cluster_of(node)] if ports.scheduler_of(node).requeues else [])]
+    return [*groups, *([_cluster_of(node)] if not may_keep_idle(ports.scheduler_of(node)) else [])]
 
 
 def take_new_node(operation: Operation, new: Node, ports: Ports) -> Operation:
@@ -153,7 +154,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
             give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.REFUSED, why_not)
     knobs = world.policy.pool(node.pool).replacement
-    if ports.scheduler_of(node).requeues:
+    if not may_keep_idle(ports.scheduler_of(node)):
         return _replace_in_cluster(operation, node, knobs, ports)
     is_hybrid = node.provider is Provider.hybrid
     if is_untouched:

@@ -76,6 +76,20 @@ class TaskChange:
     end_causes: tuple[EndCause, ...] = ()
 
 
+@dataclass(frozen=True)
+class SchedulerTraits:
+    """How a scheduler behaves by itself; by default it does nothing unasked. Read in `services/scheduling.py` only."""
+
+    restarts_stopped: bool = False  # it starts again by itself, elsewhere, what was stopped
+    owner_consents_alone: bool = False  # to stop a workload, the consent of its owner is enough, without the pool's
+    fills_idle_nodes: bool = False  # a node in service may be given work at any moment: none is kept as a spare
+    checks_new_nodes: bool = False  # it has a node checked before the first job there
+    records_holder: bool = False  # it always records which person took a node out of service
+    drain_keeps_holder: bool = False  # a drain leaves a node alone that a person has taken, and answers who has it
+    is_behind_a_machine: bool = False  # a machine of the cluster answers for it, and may be down
+    drains_at_once: int | None = None  # drains that a cluster may be asked for at a time; None: any number
+
+
 class NodePlacements(Protocol):
     """Decides whether a node takes new work."""
 
@@ -166,15 +180,8 @@ class Scheduler(NodePlacements, RankRunner, UnmanagedWork, Protocol):
     """Everything that a recovery needs of the scheduler of a node."""
 
     @property
-    def requeues(self) -> bool:
-        """Whether it starts again by itself what was stopped, so that to stop a task needs its owner's consent only."""
-
-    @property
-    def calls_at_once(self) -> int | None:
-        """How many drains a cluster may be asked for at a time, by a machine of its own that answers slowly. Such a
-        scheduler records who drained a node, and a drain leaves a person's as it is. None: AWS takes any number, or
-        throttles.
-        """
+    def traits(self) -> SchedulerTraits:
+        """How it behaves by itself."""
 
     def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
         """Have the node's cluster replace its machine. Repeating it changes nothing.

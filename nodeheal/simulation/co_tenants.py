@@ -61,7 +61,8 @@ class CoTenants:
             return
         for node in self._some(records, share.drained):
             scheduler.draining.add(node.node_id)
-            scheduler.held_by_people |= {node.node_id} if scheduler.requeues else set()  # ECS records no reason
+            if scheduler.traits.records_holder:
+                scheduler.held_by_people.add(node.node_id)
             self.drained.add(node.node_id)
             self._trace.tell("drained by people", node.node_id)
         opted_out = {node.node_id: "ours alone" for node in self._some(records, share.opted_out)}

@@ -32,6 +32,7 @@ from nodeheal.domain.verbs import ESCALATION_STEPS
 from nodeheal.operations.replace import replacement_slots
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.recovery.new_node_places import has_place
+from nodeheal.services.scheduling import may_stop_workloads
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.seen import LIVE, Act, Requeue, Seen, Violation
 
@@ -245,7 +246,7 @@ def tasks_of_others_are_left_alone(seen: Seen, node: Node, unmanaged_task: Unman
     where its scheduler starts it again by itself.
     """
     why = "" if unmanaged_task.may_be_stopped else "its owner does not let us"
-    may_stop = seen.policy.pool(node.pool).stops_other_tasks or seen.ports.scheduler_of(node).requeues
+    may_stop = may_stop_workloads(seen.ports.scheduler_of(node), seen.policy.pool(node.pool))
     why = why or ("" if may_stop else "the pool does not let us")
     why = why or ("" if node.state in OUT_OF_SERVICE else f"its node is {node.state}")
     if why:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from nodeheal.adapters.slurm.controller import ANSWER_SECONDS
-from nodeheal.adapters.slurm.scheduler import SlurmScheduler
+from nodeheal.adapters.slurm.scheduler import TRAITS
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.fleet.machine import ClusterReplacement
@@ -242,8 +242,7 @@ class SimSlurm(SimScheduler):
     """
 
     def __init__(self, throttles: Throttles, cluster: SlurmCluster) -> None:
-        super().__init__(throttles, requeues=True)
-        self.calls_at_once = SlurmScheduler.calls_at_once
+        super().__init__(throttles, TRAITS)
         self.machine = ControllerMachine()
         self.drained_at: dict[str, float] = {}
         self._cluster = cluster

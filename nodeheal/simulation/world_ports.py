@@ -8,6 +8,7 @@ from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.owners import MemoryConfirmations
 from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryHardwareStore, MemoryRecordsEpoch
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import SchedulerTraits
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.cloud import SimCommands, SimLivenessProbes, SimNotifier, SimScheduler, SimWorkflows, Throttles
@@ -61,7 +62,7 @@ def world_ports(
     operations = SimOperations(index, agenda)
     incidents = SimIncidents(nodes, index)
     slurm = SlurmCluster(setting.slurm, agenda, chance, trace, fleet) if setting.slurm is not None else None
-    scheduler = SimScheduler(throttles) if slurm is None else SimSlurm(throttles, slurm)
+    scheduler = SimScheduler(throttles, SchedulerTraits()) if slurm is None else SimSlurm(throttles, slurm)
     commands, notifier = SimCommands(throttles, fleet), SimNotifier(agenda)
     machines = SimMachines(throttles, fleet, agenda, chance)
     raw = Ports(

@@ -82,6 +82,14 @@ def test_services_name_no_adapter_of_a_scheduler() -> None:
         assert "adapters.ecs" not in path.read_text("utf-8"), Path(path).name
 
 
+def test_what_a_scheduler_does_by_itself_is_read_in_one_module() -> None:
+    folders = [REPOSITORY / name for name in ("nodeheal", "lambdas")]
+    files = [file for folder in folders for file in folder.rglob("*.py") if "simulation" not in file.parts]
+    readers = [file.name for file in files if ".traits." in file.read_text("utf-8")]
+
+    assert readers == ["scheduling.py"]
+
+
 # The seam's price: what a second scheduler names itself in, outside of its adapter and of the commands.
 KNOW_SLURM = {
     "nodeheal/adapters/schedulers.py": "its rows",

@@ -128,7 +128,7 @@ def _first(world: World) -> str:
 
 def a_node_that_people_have_drained_fails(world: World) -> None:
     world.scheduler.draining.add(_first(world))
-    world.scheduler.held_by_people |= {_first(world)} if world.scheduler.requeues else set()
+    world.scheduler.held_by_people |= {_first(world)} if world.scheduler.traits.records_holder else set()
     world.co_tenants.drained.add(_first(world))
     strike(world, 60)
 
@@ -258,7 +258,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
         SLURM,
     ),
     "no_diagnosis_beside_a_job": (
-        cut(replace_node._start, "ports.scheduler_of(node).requeues"),
+        cut(replace_node._start, "not may_keep_idle(ports.scheduler_of(node))"),
         a_node_breaks_while_jobs_run_on_all_others,
         ACT,
         SLURM,

@@ -23,6 +23,7 @@ from nodeheal.domain.policy.policy_models import Budget, Evidence, Mode, PoolPol
 from nodeheal.operations.gang import GangRecord
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
+from nodeheal.ports.scheduler import SchedulerTraits
 from nodeheal.services.jobs.start_gang import record_run, start_ranks
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
@@ -132,6 +133,22 @@ def scheduler_in(ports: Ports) -> Any:
     """The only scheduler of this world; in memory, with all that it remembers."""
     (only,) = ports.schedulers.values()
     return only
+
+
+# Of a scheduler that restarts what nodeheal stops and gives its nodes work by itself, asked as quickly as AWS.
+REQUEUES = SchedulerTraits(
+    restarts_stopped=True,
+    owner_consents_alone=True,
+    fills_idle_nodes=True,
+    checks_new_nodes=True,
+    records_holder=True,
+    is_behind_a_machine=True,
+)
+
+
+def give_traits(ports: Ports, traits: SchedulerTraits) -> None:
+    """The only scheduler of this world behaves so from now on."""
+    scheduler_in(ports).traits = traits
 
 
 def commands_in(ports: Ports) -> MemoryNodeCommands:

@@ -15,7 +15,7 @@ from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, SchedulerTraits, TaskChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +41,7 @@ _HOLDER_CHARACTERS = 64  # of an attribute's value, which a person wrote
 class EcsScheduler:
     """Implements Scheduler. Clients are created when first needed; `once` sends a call that acts a single time."""
 
-    requeues = False
-    calls_at_once = None
+    traits = SchedulerTraits()
 
     def __init__(self, client: "Callable[[], ECSClient]", once: "Callable[[], ECSClient]") -> None:
         self._client = client

@@ -20,7 +20,7 @@ from nodeheal.ports.clock import Clock
 from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.compute import Started
 from nodeheal.ports.messaging import Delivery, Message, Way
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, SchedulerTraits, TaskChange
 
 
 @dataclass
@@ -34,8 +34,7 @@ class MemoryScheduler:
     the nodes whose machines were to be replaced; `replaces_none` why none is.
     """
 
-    requeues: bool = False
-    calls_at_once: int | None = None
+    traits: SchedulerTraits = field(default_factory=SchedulerTraits)
     replaces_none: str = ""
     replaced_by_cluster: list[tuple[str, ClusterReplacement]] = field(default_factory=list)
     draining: set[str] = field(default_factory=set)

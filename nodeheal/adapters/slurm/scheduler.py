@@ -18,7 +18,7 @@ from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, SchedulerTraits, TaskChange
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # the owner chooses a job's name, and it gets into emails
 _NAME_CHARACTERS = 40
@@ -30,12 +30,22 @@ _BEFORE = {
 }
 SUBMIT = "Slurm starts the jobs of its nodes itself: submit with sbatch (docs/slurm.md)"
 
+TRAITS = SchedulerTraits(
+    restarts_stopped=True,
+    owner_consents_alone=True,
+    fills_idle_nodes=True,
+    checks_new_nodes=True,  # by its prolog
+    records_holder=True,
+    drain_keeps_holder=True,
+    is_behind_a_machine=True,
+    drains_at_once=4,  # the SSM agent of its machine works on five commands at a time
+)
+
 
 class SlurmScheduler:
     """Implements Scheduler."""
 
-    requeues = True
-    calls_at_once = 4  # the SSM agent of its machine works on five commands at a time
+    traits = TRAITS
 
     def __init__(self, controller: SlurmController) -> None:
         self._controller = controller

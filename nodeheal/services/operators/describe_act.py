@@ -16,6 +16,7 @@ from nodeheal.services.operators.describe_answer import ON_HYPERPOD
 from nodeheal.services.operators.foretell import Foretold
 from nodeheal.services.recovery.pool_size import size_of, slots_of
 from nodeheal.services.recovery.spares import next_spare
+from nodeheal.services.scheduling import restarts_stopped
 
 _THEN = {
     DIAGNOSE: "it is diagnosed, and back in service if it passes; where it does not, it stays out and you are told",
@@ -155,7 +156,7 @@ def describe_release(node: Node, withdrawn: Incident | None) -> list[str]:
 
 
 def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
-    if ports.scheduler_of(node).requeues:
+    if restarts_stopped(ports.scheduler_of(node)):
         return "its scheduler gives it no new work, and starts its jobs elsewhere where they may be requeued"
     if node.job_id is None:
         return "it has no job of nodeheal; other tasks on it are stopped as the policy says"

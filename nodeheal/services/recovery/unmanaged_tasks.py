@@ -29,6 +29,7 @@ from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import NodePlacement
+from nodeheal.services.scheduling import may_stop_workloads, restarts_stopped
 
 
 def stop_unmanaged_tasks(
@@ -45,7 +46,7 @@ def stop_unmanaged_tasks(
     Safe to repeat: what a call before has stopped is gone from the node, and known from the record.
     """
     scheduler = ports.scheduler_of(node)
-    wants_stop = policy.pool(node.pool).stops_other_tasks or scheduler.requeues
+    wants_stop = may_stop_workloads(scheduler, policy.pool(node.pool))
     found = scheduler.unmanaged_tasks(node, placement) if listed is None else listed
     there = [task for task in found if not task.before]
     left = [task for task in there if not (wants_stop and task.may_be_stopped)]
@@ -59,12 +60,12 @@ def stop_unmanaged_tasks(
         if task.before and task.short_id not in ours:  # a call before may have requeued it
             _note(request, f"{GONE}{task.short_id}", f"task {task} {task.before}", ports, dumped(task))
     for known in stopped_tasks(timeline):
-        by_us, is_requeued = known.by_us, scheduler.requeues and known.successor is None
+        by_us, is_requeued = known.by_us, restarts_stopped(scheduler) and known.successor is None
         restart = _restart_of(known.task, node, policy)
         spent = _why_held(restart, request, ports) if is_requeued and by_us is not False else ""
         if by_us is None:
             by_us = scheduler.stop_unmanaged_task(node, replace(known.task, is_held=bool(spent)), reason_of(request))
-            if not by_us and scheduler.requeues:
+            if not by_us and restarts_stopped(scheduler):
                 ports.attempts.refund(restart.scope, request.incident_id, restart.limit)
             word = "stopped" if by_us else "had ended by itself, or is not known any more"
             _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answered(by_us))
