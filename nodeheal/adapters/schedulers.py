@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from nodeheal.adapters.ecs.job_logs import EcsJobLogs
 from nodeheal.adapters.ecs.marks import EcsMarks
-from nodeheal.adapters.ecs.scheduler import EcsScheduler
+from nodeheal.adapters.ecs.scheduler import ecs_scheduler
 from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions, execution_role_arn
 from nodeheal.adapters.slurm.controller import SlurmController
-from nodeheal.adapters.slurm.scheduler import SUBMIT, SlurmScheduler
+from nodeheal.adapters.slurm.scheduler import SUBMIT, slurm_scheduler
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports.clock import Clock
@@ -28,11 +28,12 @@ Make = Callable[[str], Any]  # a client of a service, by name
 
 
 def schedulers(make: Make, make_once: Make, clock: Clock, hyperpod: Machines) -> dict[SchedulerKind, Scheduler]:
-    """Return the port of each scheduler; clients are created when a port is first used."""
-    return {
-        SchedulerKind.ECS: EcsScheduler(lambda: make("ecs"), lambda: make_once("ecs")),
-        SchedulerKind.SLURM: SlurmScheduler(_slurm_controller(make, make_once, clock, hyperpod)),
-    }
+    """Return what each scheduler can do; clients are created when a port is first used."""
+    served = (
+        ecs_scheduler(lambda: make("ecs"), lambda: make_once("ecs")),
+        slurm_scheduler(_slurm_controller(make, make_once, clock, hyperpod)),
+    )
+    return {one.kind: one for one in served}
 
 
 def _slurm_controller(make: Make, make_once: Make, clock: Clock, hyperpod: Machines) -> SlurmController:

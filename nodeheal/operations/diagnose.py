@@ -266,4 +266,6 @@ def note_good_run(node_id: str, answer: DiagnosisAnswer, ports: Ports) -> None:
 
 
 ANSWERS = Answers(DiagnosticsFinished, lambda event: DiagnosisAnswer.of(event).model_dump_json())
-HANDLER = Handler(_start, _observe, read_node, _refresh, _settle, answers=ANSWERS, refreshes_when_repeated=True)
+HANDLER = Handler(
+    _start, _observe, read_node, _refresh, _settle, answers=ANSWERS, refreshes_when_repeated=True, disturbs_work=True
+)

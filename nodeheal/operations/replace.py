@@ -106,7 +106,7 @@ def is_made_for(operation: Operation, node: Node, machine: Machine | None) -> bo
 def groups_of(node: Node, machine: Machine | None, ports: Ports) -> list[str]:
     """Returns the makers of a new node's machine: its Auto Scaling group, its scheduler's cluster."""
     groups = [machine.group] if machine is not None and machine.group else []
-    return [*groups, *([_cluster_of(node)] if not may_keep_idle(ports.scheduler_of(node)) else [])]
+    return [*groups, *([_cluster_of(node)] if ports.scheduler_of(node).machines is not None else [])]
 
 
 def take_new_node(operation: Operation, new: Node, ports: Ports) -> Operation:
@@ -178,7 +178,8 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     request, record = operation.step, read_record(operation)
     if record.phase is Phase.NOTHING_ASKED and request.decision.boot_id not in ("", node.boot_id):
         return _refused_for_new_boot(operation, node, ports.clock(), ports)
-    if knobs.by_cluster is None or node.provider is Provider.hyperpod:
+    maker = ports.scheduler_of(node).machines
+    if maker is None or knobs.by_cluster is None or node.provider is Provider.hyperpod:
         if node.provider is Provider.hybrid:
             return _refused(operation, _no_way(node), ports)
         operation = update(operation, ports, lambda one: _with(one, serves_at_once=True))
@@ -190,7 +191,7 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     since = record.since or ports.clock().replace(microsecond=0)
     asked = _in_line_of(operation, _cluster_of(node), ports, by_cluster=True, since=since)
     try:
-        ports.scheduler_of(node).have_replaced(node, knobs.by_cluster, _addresses_of_others(node, ports))
+        maker.have_replaced(node, knobs.by_cluster, _addresses_of_others(node, ports))
     except NotAccepted:
         update(asked, ports, _with_nothing_asked)
         raise
@@ -573,4 +574,6 @@ def _with(operation: Operation, **known: object) -> Operation:
     return replace(operation, data_json=read_record(operation).model_copy(update=known).model_dump_json())
 
 
-HANDLER = Handler(_start, _observe, _read, _refresh, _settle, acts_in_step=True, needs_isolation=True)
+HANDLER = Handler(
+    _start, _observe, _read, _refresh, _settle, acts_in_step=True, needs_isolation=True, disturbs_work=True
+)

@@ -155,5 +155,12 @@ def _stored(event: GpuResetFinished) -> str:
 
 
 HANDLER = Handler(
-    _start, _observe, read_node, _refresh, _settle, answers=Answers(GpuResetFinished, _stored), needs_isolation=True
+    _start,
+    _observe,
+    read_node,
+    _refresh,
+    _settle,
+    answers=Answers(GpuResetFinished, _stored),
+    needs_isolation=True,
+    disturbs_work=True,
 )

@@ -9,6 +9,11 @@ def may_stop_workloads(scheduler: Scheduler, rules: PoolPolicy) -> bool:
     return rules.stops_other_tasks or scheduler.traits.owner_consents_alone
 
 
+def why_work_unknown(scheduler: Scheduler) -> str:
+    """Returns why nothing is done to a node that would disturb work on it. Empty: what runs there is known."""
+    return "" if scheduler.workloads is not None else f"nodeheal cannot see what {scheduler.kind} runs on the node"
+
+
 def restarts_stopped(scheduler: Scheduler) -> bool:
     """Whether the scheduler starts again what was stopped, so that nodeheal starts nothing for it."""
     return scheduler.traits.restarts_stopped

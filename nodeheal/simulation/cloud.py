@@ -22,7 +22,7 @@ from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.compute import Started
 from nodeheal.ports.messaging import Delivery, Message
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, SchedulerTraits, TaskChange
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
 from nodeheal.simulation.agenda import Agenda, seconds_of
 from nodeheal.simulation.chance import Bucket
 from nodeheal.simulation.executions import Executions
@@ -76,13 +76,13 @@ Acts = Callable[[str, str, str], None]  # verb, node, incident
 
 
 class SimScheduler(MemoryScheduler):
-    """Implements Scheduler. A started task runs after a delay, and a stopped one ends after a delay.
+    """Implements all that a scheduler can do. A started task runs after a delay, and a stopped one ends after a delay.
 
     An unmanaged task on a node that goes down is dead; its owner must start it again.
     """
 
-    def __init__(self, throttles: Throttles, traits: SchedulerTraits) -> None:
-        super().__init__(traits=traits)
+    def __init__(self, throttles: Throttles) -> None:
+        super().__init__()
         self._throttles = throttles
         self._unmanaged_stopped: dict[str, list[UnmanagedTask]] = {}
         self.on_act: Acts = lambda verb, node_id, why: None

@@ -298,11 +298,6 @@ def _has_room(seen: Seen, node: Node) -> bool:
     return not is_out and not is_fresh and idle > _TO_GIVE_BACK_SECONDS
 
 
-def slurm_starts_and_stops_its_jobs(seen: Seen, call: str, about: str) -> Iterator[Violation]:
-    """On nodes of Slurm nodeheal starts no task and no rank, and stops no rank."""
-    yield Violation(seen.agenda.now, slurm_starts_and_stops_its_jobs.__name__, about, f"{call} was called")
-
-
 def no_diagnosis_beside_a_job(seen: Seen, node: Node) -> Iterator[Violation]:
     """A node that is in service is not diagnosed while a job of Slurm uses its accelerators."""
     job = seen.slurm.at_work.get(node.node_id) if seen.slurm is not None else None
@@ -445,7 +440,7 @@ def nodes_in_service_take_work(seen: Seen, node_id: str) -> Iterator[Violation]:
     is_left_to_people = node.open_incident is not None or node_id in {*seen.drained, *seen.broken_off}
     if is_left_to_people or node.state in OUT_OF_SERVICE | {NodeState.RETIRED}:
         return
-    is_drained = node.drained_by_us or node_id in seen.ports.scheduler_of(node).draining  # type: ignore[attr-defined]
+    is_drained = node.drained_by_us or node_id in seen.ports.scheduler_of(node).gate.draining  # type: ignore[attr-defined]
     incidents = seen.incidents.incidents.values() if is_drained else ()
     is_a_humans = any(one.node_id == node_id and one.state is IncidentState.ESCALATED for one in incidents)
     if is_drained and not is_a_humans:
@@ -503,7 +498,6 @@ ALL = (
     stopped_tasks_come_back,
     a_job_is_requeued_once,
     requeued_jobs_run_again,
-    slurm_starts_and_stops_its_jobs,
     no_diagnosis_beside_a_job,
     nothing_stale_opens_an_incident,
     no_act_on_stale_news,

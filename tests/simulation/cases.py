@@ -222,7 +222,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
         Work(share=0),
     ),
     "tasks_of_others_are_left_alone": (
-        cut(unmanaged_tasks.stop_unmanaged_tasks, "policy.pool(node.pool).stops_other_tasks", "True"),
+        cut(unmanaged_tasks.stop_unmanaged_tasks, "may_stop_workloads(scheduler, policy.pool(node.pool))", "True"),
         a_node_with_a_task_of_others_fails,
         ACT,
         Work(share=0),
@@ -247,12 +247,6 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
     ),
     "requeued_jobs_run_again": (
         cut(return_to_service._let_work, "node.drained_by_us"),
-        a_job_on_all_nodes_loses_one,
-        ACT,
-        SLURM,
-    ),
-    "slurm_starts_and_stops_its_jobs": (
-        cut(unmanaged_tasks.stop_unmanaged_tasks, "by_us and is_requeued"),
         a_job_on_all_nodes_loses_one,
         ACT,
         SLURM,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.adapters.ecs.scheduler import EcsScheduler
+from nodeheal.adapters.ecs.scheduler import EcsScheduler, ecs_scheduler
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotFound
@@ -95,7 +95,7 @@ def world(count: int) -> tuple[Ports, CountingEcs, list[Node]]:
     for one in nodes:
         ports.nodes.save(one)
     ecs = CountingEcs(*((one.instance_id, "ACTIVE") for one in nodes))
-    scheduler = EcsScheduler(ecs, ecs)
+    scheduler = ecs_scheduler(ecs, ecs)
     return replace(ports, schedulers={SchedulerKind.ECS: scheduler}), ecs, nodes
 
 

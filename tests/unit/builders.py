@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
 from nodeheal.adapters.memory.ports import memory_ports as ports_of
-from nodeheal.adapters.memory.world import MemoryNodeCommands, SentCommand
+from nodeheal.adapters.memory.world import MemoryNodeCommands, MemoryScheduler, SentCommand
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Family, Provider, Step, VerbName, Verdict
+from nodeheal.contract.vocabulary import Family, Provider, SchedulerKind, Step, VerbName, Verdict
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import Operation, OperationState, incident_owner, job_owner, node_owner
@@ -23,7 +23,7 @@ from nodeheal.domain.policy.policy_models import Budget, Evidence, Mode, PoolPol
 from nodeheal.operations.gang import GangRecord
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
-from nodeheal.ports.scheduler import SchedulerTraits
+from nodeheal.ports.scheduler import Scheduler, SchedulerTraits
 from nodeheal.services.jobs.start_gang import record_run, start_ranks
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
@@ -132,7 +132,7 @@ def stored_run(ports: Ports, job_id: str, number: int) -> Run:
 def scheduler_in(ports: Ports) -> Any:
     """The only scheduler of this world; in memory, with all that it remembers."""
     (only,) = ports.schedulers.values()
-    return only
+    return only.gate
 
 
 # Of a scheduler that restarts what nodeheal stops and gives its nodes work by itself, asked as quickly as AWS.
@@ -146,9 +146,15 @@ REQUEUES = SchedulerTraits(
 )
 
 
-def give_traits(ports: Ports, traits: SchedulerTraits) -> None:
-    """The only scheduler of this world behaves so from now on."""
-    scheduler_in(ports).traits = traits
+def requeueing(memory: MemoryScheduler, kind: SchedulerKind) -> Scheduler:
+    """A scheduler that behaves by REQUEUES, and has machines made."""
+    return replace(memory.as_scheduler(kind), traits=REQUEUES, restarter=None, machines=memory)
+
+
+def behave_as_requeueing(ports: Ports) -> None:
+    """The only scheduler of this world restarts by itself what is stopped, from now on."""
+    ((kind, only),) = ports.schedulers.items()
+    cast("dict[SchedulerKind, Scheduler]", ports.schedulers)[kind] = requeueing(cast("Any", only.gate), kind)
 
 
 def commands_in(ports: Ports) -> MemoryNodeCommands:

@@ -31,12 +31,22 @@ from nodeheal.domain.policy.policy_models import Budget, InGroup, Mode, PoolPoli
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.operations.engine import conclude, machine_gone
-from nodeheal.ports.scheduler import SchedulerTraits
 from nodeheal.services.intake import wakeup
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery import new_machine
 from nodeheal.services.recovery.retire_broken import retire_broken
-from tests.unit.builders import ACT, NOW, REQUEUES, FrozenClock, facts_of, memory_ports, node, stored_node, waiting, xid
+from tests.unit.builders import (
+    ACT,
+    NOW,
+    FrozenClock,
+    facts_of,
+    memory_ports,
+    node,
+    requeueing,
+    stored_node,
+    waiting,
+    xid,
+)
 from tests.unit.step_functions import as_step, isolate_node, replace_node
 
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
@@ -59,9 +69,11 @@ class Pool:
         **knobs: Any,
     ) -> None:
         self.clock = FrozenClock()
-        self.scheduler = MemoryScheduler(traits=REQUEUES if scheduler is SchedulerKind.SLURM else SchedulerTraits())
+        self.scheduler = MemoryScheduler()
         self.kind_of_scheduler = scheduler
-        self.ports = replace(memory_ports(self.clock), schedulers={scheduler: self.scheduler})
+        is_slurm = scheduler is SchedulerKind.SLURM
+        served = requeueing(self.scheduler, scheduler) if is_slurm else self.scheduler.as_scheduler(scheduler)
+        self.ports = replace(memory_ports(self.clock), schedulers={scheduler: served})
         self.provider = provider
         machines: Any = self.ports.hyperpod if provider is Provider.hyperpod else self.ports.machines
         self.machines = machines

@@ -25,12 +25,12 @@ JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 1)
 def test_a_node_and_a_job_are_served_by_their_own_scheduler() -> None:
     ports = memory_ports()
 
-    assert ports.scheduler_of(node()) is scheduler_in(ports)
-    assert ports.scheduler_for(JOB) is scheduler_in(ports)
+    assert ports.scheduler_of(node()).gate is scheduler_in(ports)
+    assert ports.launcher_for(JOB) is scheduler_in(ports)
     with pytest.raises(NotFound, match="mi-a has the scheduler OTHER, which this deployment does not serve"):
         ports.scheduler_of(node("mi-a", scheduler=OTHER))
     with pytest.raises(NotFound, match="llama has the scheduler OTHER"):
-        ports.scheduler_for(replace(JOB, scheduler=OTHER))
+        ports.launcher_for(replace(JOB, scheduler=OTHER))
 
 
 @pytest.mark.parametrize(("kind", "stored"), [(Node, node()), (Job, JOB)])

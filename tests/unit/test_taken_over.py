@@ -6,9 +6,8 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, Escalation, Outcome, Refusal, Step
 from nodeheal.domain.verbs import VERBS
 from nodeheal.operations.verbs import HANDLERS, run_step
-from nodeheal.ports.scheduler import SchedulerTraits
 from nodeheal.services.recovery.taken_over import why_taken_over
-from tests.unit.builders import ACT, REQUEUES, commands_in, give_traits, scheduler_in, xid
+from tests.unit.builders import ACT, behave_as_requeueing, commands_in, scheduler_in, xid
 from tests.unit.test_steps import A, Incident
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 
@@ -86,10 +85,11 @@ class HeldMeanwhile(FakeCluster):
         super()._diagnosed(request)
 
 
-@pytest.mark.parametrize("traits", [SchedulerTraits(), REQUEUES], ids=["ECS", "Slurm"])
-def test_a_node_that_a_person_keeps_during_the_incident_is_not_put_back_at_its_end(traits: SchedulerTraits) -> None:
+@pytest.mark.parametrize("requeues", [False, True])
+def test_a_node_that_a_person_keeps_during_the_incident_is_not_put_back_at_its_end(requeues: bool) -> None:
     cluster = HeldMeanwhile(ACT)
-    give_traits(cluster.ports, traits)
+    if requeues:
+        behave_as_requeueing(cluster.ports)
 
     cluster.reports(xid(79))
 
@@ -108,10 +108,11 @@ class PutBackMeanwhile(FakeCluster):
         scheduler_in(self.ports).draining.discard(BROKEN)
 
 
-@pytest.mark.parametrize("traits", [SchedulerTraits(), REQUEUES], ids=["ECS", "Slurm"])
-def test_a_person_who_puts_a_node_back_in_the_middle_of_its_repair_is_noticed(traits: SchedulerTraits) -> None:
+@pytest.mark.parametrize("requeues", [False, True])
+def test_a_person_who_puts_a_node_back_in_the_middle_of_its_repair_is_noticed(requeues: bool) -> None:
     cluster = PutBackMeanwhile(ACT)
-    give_traits(cluster.ports, traits)
+    if requeues:
+        behave_as_requeueing(cluster.ports)
 
     cluster.reports(xid(79))
 

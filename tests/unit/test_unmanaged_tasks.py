@@ -24,10 +24,10 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import PoolPolicy
 from nodeheal.domain.recovery.incident import TimelineEntry, incident_id_of
 from nodeheal.domain.review.review import Accelerators, review_of
-from nodeheal.ports.scheduler import NodePlacement, SchedulerTraits
+from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import ACT, NOW, REQUEUES, give_traits, scheduler_in, xid
+from tests.unit.builders import ACT, NOW, behave_as_requeueing, scheduler_in, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_isolation import CALLS_AT_MOST, Crash, crashing
 from tests.unit.test_steps import Incident
@@ -266,7 +266,7 @@ def test_the_same_unmanaged_task_under_another_mark_would_be_another_successor()
 
 def test_a_scheduler_that_requeues_needs_no_consent_of_the_pool_and_nothing_is_started_for_it() -> None:
     cluster = cluster_with_unmanaged_tasks(ACT)
-    give_traits(cluster.ports, REQUEUES)
+    behave_as_requeueing(cluster.ports)
 
     cluster.reports(xid(79))
 
@@ -283,7 +283,7 @@ def test_a_scheduler_that_requeues_needs_no_consent_of_the_pool_and_nothing_is_s
 def test_jobs_that_a_fault_has_stopped_are_named_wherever_the_incident_says_whose_work_it_touched() -> None:
     cluster = FakeCluster(ACT)
     scheduler = unmanaged_tasks_of(cluster)
-    give_traits(cluster.ports, REQUEUES)
+    behave_as_requeueing(cluster.ports)
     gone = replace(STRANGER, before="had been requeued already")
     scheduler.unmanaged = {one.task_id: (SPARE, one) for one in (EVALUATION, gone)}
     fault = xid(79, node_id=SPARE, instance_id=SPARE)  # no job of nodeheal's runs there
@@ -307,7 +307,7 @@ def test_a_task_that_a_call_before_has_requeued_is_not_said_to_have_been_gone() 
     it = Incident()
     request = it.request()
     scheduler = unmanaged_tasks_of(it)
-    give_traits(it.ports, REQUEUES)
+    behave_as_requeueing(it.ports)
     scheduler.unmanaged = {EVALUATION.task_id: (BROKEN, EVALUATION)}
     stop = scheduler.stop_unmanaged_task
 
@@ -330,7 +330,7 @@ def test_a_task_that_a_call_before_has_requeued_is_not_said_to_have_been_gone() 
 def test_a_node_that_others_have_taken_out_of_service_is_healed_and_said_to_be_left_to_them() -> None:
     cluster = FakeCluster(ACT)
     scheduler = scheduler_in(cluster.ports)
-    give_traits(cluster.ports, REQUEUES)
+    behave_as_requeueing(cluster.ports)
     hers = NodePlacement("gpu-7", is_schedulable=False, why_not="drained by ada: ada looks")
     scheduler.placement_of = lambda node: hers
     fault = xid(79, node_id=SPARE, instance_id=SPARE)  # no job of nodeheal's runs there
@@ -349,7 +349,8 @@ def test_a_node_that_others_have_taken_out_of_service_is_healed_and_said_to_be_l
 @pytest.mark.parametrize(("requeues", "is_told"), [(True, True), (False, False)])
 def test_a_scheduler_that_does_not_answer_leaves_a_line_in_the_incident(requeues: bool, is_told: bool) -> None:
     it = Incident()
-    give_traits(it.ports, REQUEUES if requeues else SchedulerTraits())
+    if requeues:
+        behave_as_requeueing(it.ports)
 
     def hangs(node: Node) -> NodePlacement:
         raise NotAccepted("the controller has not answered in 15 s")
@@ -386,7 +387,7 @@ def test_an_isolation_that_is_done_is_believed_though_nobody_can_tell_whose_task
 def test_a_task_that_was_requeued_too_often_is_held_for_a_person(before: int, is_held: bool) -> None:
     cluster = cluster_with_unmanaged_tasks(ACT)
     scheduler, limit = unmanaged_tasks_of(cluster), ACT.limits[Action.RESTART_WORKLOAD]
-    give_traits(cluster.ports, REQUEUES)
+    behave_as_requeueing(cluster.ports)
     stop = scheduler.stop_unmanaged_task
     asked: list[bool] = []
 
@@ -410,7 +411,7 @@ def test_a_task_that_was_requeued_too_often_is_held_for_a_person(before: int, is
 def test_a_task_that_had_ended_by_itself_is_counted_as_no_restart() -> None:
     cluster = cluster_with_unmanaged_tasks(ACT)
     scheduler, limit = unmanaged_tasks_of(cluster), ACT.limits[Action.RESTART_WORKLOAD]
-    give_traits(cluster.ports, REQUEUES)
+    behave_as_requeueing(cluster.ports)
     scheduler.stop_unmanaged_task = lambda node, task, reason: False  # type: ignore[method-assign]
 
     cluster.reports(xid(79))
@@ -421,7 +422,7 @@ def test_a_task_that_had_ended_by_itself_is_counted_as_no_restart() -> None:
 
 def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_have_jobs() -> None:
     cluster = cluster_with_unmanaged_tasks(ACT)
-    give_traits(cluster.ports, REQUEUES)
+    behave_as_requeueing(cluster.ports)
     cluster.diagnoses = {BROKEN: Verdict.FAILED}
 
     cluster.reports(xid(79))

@@ -38,7 +38,7 @@ def memory_ports(clock: Clock) -> Ports:
         operations=MemoryOperationStore(),
         jobs=jobs,
         job_notes=MemoryJobNotes(jobs),
-        schedulers={SchedulerKind.ECS: MemoryScheduler()},
+        schedulers={SchedulerKind.ECS: MemoryScheduler().as_scheduler(SchedulerKind.ECS)},
         commands=commands,
         machines=MemoryMachines(),
         hyperpod=MemoryMachines(),

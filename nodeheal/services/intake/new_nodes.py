@@ -81,8 +81,11 @@ def _why_not_now(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     scheduler = ports.scheduler_of(node)
     if checks_new_nodes(scheduler):
         return "its scheduler checks it before its first job"
+    workloads = scheduler.workloads
+    if workloads is None:
+        return "its scheduler does not say what runs there"
     try:
-        unmanaged_tasks = scheduler.unmanaged_tasks(node, scheduler.placement_of(node))
+        unmanaged_tasks = workloads.unmanaged_tasks(node, scheduler.gate.placement_of(node))
     except NotFound:
         return "the scheduler does not know it yet"
     return "tasks of others run there" if unmanaged_tasks else ""

@@ -116,10 +116,10 @@ def _some_of(due: Sequence[_Asked], ports: Ports) -> Sequence[_Asked]:
 
 
 def _see(asked: Sequence[_Asked], ports: Ports) -> Iterator[RankStatus]:
-    for kind, scheduler in ports.schedulers.items():
+    for kind, launcher in ports.launchers():
         of_kind = [one for one in asked if one.scheduler is kind]
         for cluster in sorted({one.cluster for one in of_kind}):
-            yield from scheduler.rank_statuses(cluster, [one.task for one in of_kind if one.cluster == cluster])
+            yield from launcher.rank_statuses(cluster, [one.task for one in of_kind if one.cluster == cluster])
 
 
 def _change(one: _Asked, seen: RankStatus | None, ports: Ports) -> TaskChange | None:

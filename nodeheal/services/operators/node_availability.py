@@ -8,7 +8,6 @@ from nodeheal.domain.fleet.availability import availability
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
-from nodeheal.services.scheduling import may_keep_idle
 
 
 def availability_of(nodes: Sequence[Node], ports: Ports) -> list[tuple[Node, Availability]]:
@@ -32,4 +31,4 @@ def open_incident_of(node: Node, ports: Ports) -> Incident | None:
 
 def _starts_jobs(node: Node, ports: Ports) -> bool:
     scheduler = ports.schedulers.get(node.scheduler)
-    return scheduler is None or may_keep_idle(scheduler)
+    return scheduler is None or scheduler.launcher is not None

@@ -72,7 +72,7 @@ def _let_work(node: Node, ports: Ports) -> str:
         save_node(ports, node, drained_by_us=False)
         return kept
     scheduler = ports.scheduler_of(node)
-    return scheduler.placement_of(node).why_not if records_holder(scheduler) else ""
+    return scheduler.gate.placement_of(node).why_not if records_holder(scheduler) else ""
 
 
 def _join(
