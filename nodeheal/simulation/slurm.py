@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from nodeheal.adapters.slurm.controller import ANSWER_SECONDS
 from nodeheal.adapters.slurm.scheduler import TRAITS
-from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import ClusterReplacement
@@ -294,14 +293,13 @@ class SimSlurm(SimScheduler):
     def _tasks(self, node_id: str) -> Iterator[UnmanagedTask]:
         job = self._cluster.at_work.get(node_id)
         if job is not None:
-            tags = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE} if job.may_requeue else {}
             known = json.dumps({"address": node_id, "restarts": job.restarts})
-            yield UnmanagedTask(job.job_id, f"job of {job.size} nodes", started_by="eve", overrides=known, tags=tags)
+            yield UnmanagedTask(job.job_id, f"job of {job.size} nodes", "eve", job.may_requeue, known)
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         def requeue() -> bool:
             self.on_stop_unmanaged(node, task)
-            restarts = json.loads(task.overrides)["restarts"]
+            restarts = json.loads(task.scheduler_json)["restarts"]
             return self._cluster.requeue(task.task_id, node.node_id, restarts, is_held=task.is_held)
 
         return self._answered(requeue)

@@ -14,7 +14,6 @@ from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.jobs import job_nodes
 from nodeheal.services.recovery import return_to_service, unmanaged_tasks
 from nodeheal.simulation.cloud import SimWorkflows
-from nodeheal.simulation.co_tenants import MARK
 from nodeheal.simulation.faults import Fault, Kind
 from nodeheal.simulation.setting import CALM, OperatorTimes, Setting, SlurmJobs, Work, with_slurm
 from nodeheal.simulation.slurm import SlurmCluster
@@ -134,7 +133,7 @@ def a_node_that_people_have_drained_fails(world: World) -> None:
 
 
 def a_node_with_a_task_of_others_fails(world: World) -> None:
-    unmanaged_task = UnmanagedTask("task-of-others", "eval:1", tags=MARK)
+    unmanaged_task = UnmanagedTask("task-of-others", "eval:1", may_be_stopped=True)
     world.scheduler.unmanaged[unmanaged_task.task_id] = (_first(world), unmanaged_task)
     strike(world, 60)
 

@@ -17,7 +17,7 @@ from tests.unit.builders import node
 NAMES = [f"mi-{number:017x}" for number in range(23)]
 NODES = [node(name) for name in NAMES]
 AT_ONCE = 10  # container instances in one UpdateContainerInstancesState
-TASK = UnmanagedTask("task-1", "eval:3", "cron", "", "EXTERNAL", "{}", {})
+TASK = UnmanagedTask("task-1", "eval:3", "cron")
 
 
 class Cluster:

@@ -11,7 +11,6 @@ from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.slurm.controller import ANSWER_SECONDS, SlurmController
 from nodeheal.adapters.slurm.scheduler import SlurmScheduler, slurm_scheduler
 from nodeheal.agent.slurm import LOST, REQUEUED
-from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.machine import ClusterReplacement, Machine
@@ -247,7 +246,6 @@ def test_a_job_is_requeued_as_often_as_it_was_when_it_was_seen(slurm: Asked) -> 
     assert (str(theirs), theirs.may_be_stopped) == ("job llama_7_x of 1 node in gpu (13, started by ada)", False)
     assert (mine.before, theirs.before) == ("", "")
     assert ["failed here" in before[0].before, "requeued already" in before[1].before] == [True, True]
-    assert mine.tags == {MANAGED_TAG: MANAGED_TAG_VALUE}
     assert slurm.scheduler.stop_unmanaged_task(broken(), mine, "nodeheal: recovery inc-1") is True
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from nodeheal.adapters.memory.world import MemoryScheduler
-from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
@@ -34,7 +33,7 @@ from tests.unit.test_steps import Incident
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 STOPS = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})})
-EVALUATION = UnmanagedTask("arn:task/training/1111", "nightly-eval:3", "cron", tags={MANAGED_TAG: MANAGED_TAG_VALUE})
+EVALUATION = UnmanagedTask("arn:task/training/1111", "nightly-eval:3", "cron", may_be_stopped=True)
 STRANGER = UnmanagedTask("arn:task/training/2222", "notebook:1", "somebody")
 
 

@@ -261,16 +261,12 @@ class EcsScheduler:
         already = self._successor(node, placement, task)
         if already:
             return already
-        group = {} if task.group.startswith(_DEFAULT_GROUP) or not task.group else {"group": task.group}
-        tags = [{"key": k, "value": v} for k, v in sorted(task.tags.items()) if not k.startswith(_RESERVED_TAGS)]
-        request: dict[str, Any] = {"overrides": json.loads(task.overrides or "{}"), "tags": tags, **group}
         with throttles_named("StartTask"):
             answer = self._once().start_task(
                 cluster=node.cluster,
-                taskDefinition=task.definition,
                 containerInstances=[placement.name],
                 startedBy=task.mark,
-                **request,
+                **json.loads(task.scheduler_json),
             )
         if answer["failures"]:
             failure = answer["failures"][0]
@@ -373,12 +369,17 @@ def _is_unmanaged(task: Mapping[str, Any]) -> bool:
 
 
 def _unmanaged_task(task: Mapping[str, Any]) -> UnmanagedTask:
+    tags, group = {tag["key"]: tag["value"] for tag in task.get("tags", [])}, task.get("group", "")
+    request = {
+        "taskDefinition": task["taskDefinitionArn"],
+        "overrides": task.get("overrides", {}),
+        "tags": [{"key": k, "value": v} for k, v in sorted(tags.items()) if not k.startswith(_RESERVED_TAGS)],
+        **({} if group.startswith(_DEFAULT_GROUP) or not group else {"group": group}),
+    }
     return UnmanagedTask(
         task_id=task["taskArn"],
-        definition=task["taskDefinitionArn"],
+        name=task["taskDefinitionArn"].rsplit("/", 1)[-1],
         started_by=task.get("startedBy", ""),
-        group=task.get("group", ""),
-        launch_type=task.get("launchType", ""),
-        overrides=json.dumps(task.get("overrides", {}), sort_keys=True),
-        tags={tag["key"]: tag["value"] for tag in task.get("tags", [])},
+        may_be_stopped=tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE,
+        scheduler_json=json.dumps(request, sort_keys=True),
     )

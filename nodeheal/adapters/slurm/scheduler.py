@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from nodeheal.adapters.slurm.controller import SlurmController
-from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.machine import ClusterReplacement
@@ -84,7 +83,7 @@ class SlurmScheduler:
         return [_task(job, address) for job in jobs]
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
-        known = json.loads(task.overrides)
+        known = json.loads(task.scheduler_json)
         options = {"Job": task.task_id, "Restarts": str(known["restarts"])} | ({"Hold": "yes"} if task.is_held else {})
         return bool(self._controller.ask(node.cluster, "requeue", known["address"], **options)["requeued"])
 
@@ -114,9 +113,9 @@ def _task(job: Mapping[str, Any], address: str) -> UnmanagedTask:
     name = _UNSAFE.sub("_", str(job["name"]))[:_NAME_CHARACTERS]
     return UnmanagedTask(
         task_id=str(job["job_id"]),
-        definition=f"{word} {name} of {parts} in {job['partition']}",
+        name=f"{word} {name} of {parts} in {job['partition']}",
         started_by=str(job["user"]),
-        overrides=json.dumps({"address": address, "restarts": job["restarts"]}),
-        tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE} if job["may_requeue"] else {},  # `--requeue` is the consent
+        may_be_stopped=bool(job["may_requeue"]),  # `--requeue` is the consent
+        scheduler_json=json.dumps({"address": address, "restarts": job["restarts"]}),
         before=_BEFORE.get(str(job.get("before")), ""),
     )
