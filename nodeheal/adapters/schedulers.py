@@ -19,7 +19,7 @@ from nodeheal.ports.compute import Machines
 from nodeheal.ports.scheduler import JobLogs, Scheduler, TaskChange, TaskDefinitions
 
 if TYPE_CHECKING:
-    from nodeheal.adapters.aws.account import Look
+    from nodeheal.adapters.aws.account import Look, Registration
     from nodeheal.adapters.aws.marks import SchedulerMarks
     from nodeheal.adapters.aws.translate.foreign import ForeignEvent
     from nodeheal.ports.signals import Draft
@@ -67,6 +67,13 @@ def job_logs(kind: SchedulerKind, make: Make, logs: Make) -> JobLogs:
         case SchedulerKind.SLURM:
             raise ValueError("Slurm stores a job's output in the file that its owner has named (sbatch --output)")
     assert_never(kind)
+
+
+def registrations() -> "Mapping[SchedulerKind, Registration]":
+    """Return the check of `nodeheal doctor` for each scheduler whose nodes are in a registry."""
+    from nodeheal.adapters.ecs.account_look import unregistered
+
+    return {SchedulerKind.ECS: unregistered}
 
 
 def looks(make: Make, make_once: Make, clock: Clock) -> "Sequence[Look]":

@@ -42,7 +42,7 @@ from nodeheal.services.steps import add_timeline_entry, save_node
 DRAINED = "isolated"
 HOLDERS_TOLD = 5
 _IN_SERVICE = NodePlacement("", is_schedulable=True)  # of a node that is looked at together with others
-_TOGETHER = 10  # nodes that one call switches off: as many as ECS takes
+_TOGETHER = 10  # nodes that one call switches off: as many as AWS takes
 
 
 def plan(request: StepRequest, ports: Ports) -> Operation:

@@ -168,7 +168,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         if spare is not None:
             found = spare.node_id
             return update(operation, ports, lambda one: _moved_on(one, new_node_id=found, is_spare=True))
-    if is_hybrid:  # no API makes a new machine for ECS Anywhere
+    if is_hybrid:  # no API makes a machine on premises
         return _refused(operation, f"pool {node.pool} has no healthy spare without a job", ports)
     return _replace_machine(operation, node, knobs, ports)
 

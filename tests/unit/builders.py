@@ -62,6 +62,10 @@ def as_rank(job_id: str, run: int) -> dict[str, Any]:
     return {"startedBy": names.started_by(job_id, run), "overrides": overrides}
 
 
+# What the events of nodes of one pool have in common.
+SHARED_FACTS = {"schema_version", "cluster", "pool", "provider", "scheduler", "agent_version"}
+
+
 def xid(code: int = 79, /, **changes: Any) -> HealthEvent:
     """A fault as an agent reports it."""
     values: dict[str, Any] = {
@@ -71,6 +75,7 @@ def xid(code: int = 79, /, **changes: Any) -> HealthEvent:
         "cluster": "training",
         "pool": "demo",
         "provider": Provider.hybrid,
+        "scheduler": SchedulerKind.ECS,
         "instance_id": "mi-0a1b2c3d4e5f60718",
         "boot_id": "boot-1",
         "observed_at": NOW,
@@ -93,6 +98,7 @@ def node(node_id: str = "mi-0a1b2c3d4e5f60718", **changes: Any) -> Node:
         "cluster": "training",
         "pool": "demo",
         "provider": Provider.hybrid,
+        "scheduler": SchedulerKind.ECS,
         "instance_id": node_id,
         "boot_id": "boot-1",
         "signs": True,
@@ -130,9 +136,8 @@ def stored_run(ports: Ports, job_id: str, number: int) -> Run:
 
 
 def scheduler_in(ports: Ports) -> Any:
-    """The only scheduler of this world; in memory, with all that it remembers."""
-    (only,) = ports.schedulers.values()
-    return only.gate
+    """The one scheduler in memory, with all that it remembers, that stands for each kind in this world."""
+    return next(iter(ports.schedulers.values())).gate
 
 
 # Of a scheduler that restarts what nodeheal stops and gives its nodes work by itself, asked as quickly as AWS.
@@ -151,10 +156,15 @@ def requeueing(memory: MemoryScheduler, kind: SchedulerKind) -> Scheduler:
     return replace(memory.as_scheduler(kind), traits=REQUEUES, restarter=None, machines=memory)
 
 
+def behave_as(ports: Ports, **changes: Any) -> None:
+    """The schedulers of this world are so from now on."""
+    served = cast("dict[SchedulerKind, Scheduler]", ports.schedulers)
+    served |= {kind: replace(one, **changes) for kind, one in served.items()}
+
+
 def behave_as_requeueing(ports: Ports) -> None:
-    """The only scheduler of this world restarts by itself what is stopped, from now on."""
-    ((kind, only),) = ports.schedulers.items()
-    cast("dict[SchedulerKind, Scheduler]", ports.schedulers)[kind] = requeueing(cast("Any", only.gate), kind)
+    """The schedulers of this world restart by themselves what is stopped, from now on."""
+    behave_as(ports, traits=REQUEUES, restarter=None, machines=scheduler_in(ports))
 
 
 def commands_in(ports: Ports) -> MemoryNodeCommands:

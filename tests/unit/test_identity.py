@@ -24,7 +24,7 @@ from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
+from tests.unit.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, node, stored_node, xid
 from tests.unit.signing import signed_by
 from tests.unit.test_enrolment import SAID
 from tests.unit.test_lambdas import World, batch, fact, on_bus, wake, world
@@ -50,9 +50,7 @@ def of_ghost(code: int = 79, **changes: Any) -> HealthEvent:
 
 
 def boot_of(node_id: str, **changes: Any) -> NodeBooted:
-    values = xid(79, node_id=node_id).model_dump(
-        include={"schema_version", "node_id", "cluster", "pool", "provider", "instance_id", "boot_id", "agent_version"}
-    )
+    values = xid(79, node_id=node_id).model_dump(include=SHARED_FACTS | {"node_id", "instance_id", "boot_id"})
     said = {"event_id": f"boot-of-{node_id}", "observed_at": NOW, "booted_at": NOW, "address": "", "accelerators": 8}
     return NodeBooted.model_validate({**values, **said, **changes})
 

@@ -138,7 +138,7 @@ class Pool:
 
     def boots(self, name: str = N, boot_id: str = "boot-1") -> None:
         self.clock.advance(60)
-        shared = xid().model_dump(include={"schema_version", "cluster", "pool", "agent_version"})
+        shared = xid().model_dump(include={"schema_version", "cluster", "pool", "scheduler", "agent_version"})
         own = {"node_id": name, "instance_id": name, "boot_id": boot_id, "observed_at": self.clock()}
         own |= {"scheduler": self.kind_of_scheduler}
         event = {**shared, **own, "provider": self.provider, "event_id": f"{name}-{boot_id}", "booted_at": self.clock()}

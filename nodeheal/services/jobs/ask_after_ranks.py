@@ -29,7 +29,7 @@ ROUND_MINUTES = 10
 # Three calls of DescribeTasks, each of at most ten seconds. What is left over has its turn in another minute.
 RANKS_A_RUN = 300
 SECONDS_A_RUN = 10  # for taking what was answered; the sweep has 25 left when its looks have taken longest
-# ECS shows a task for at least an hour after its end: one that was started later than that cannot be forgotten yet.
+# A launcher shows a task for an hour or longer after its end: one that was started later cannot be forgotten yet.
 KEPT = timedelta(hours=1)
 # A launch that broke is tried again for a quarter of an hour, and its operation says how long it may take beyond that.
 LAUNCH_IS_OVER = timedelta(hours=1)
