@@ -185,7 +185,7 @@ def machine_gone(node_id: str, ports: Ports) -> None:
 
 def _start(operation: Operation, world: World) -> None:
     handler = handler_of(operation.verb)
-    refused = _why_left_alone(operation, handler, world.ports) if handler.disturbs_work else None
+    refused = _why_left_alone(operation, world.ports) if handler.needs_isolation else None
     started = refused or handler.start(operation, world)
     if isinstance(started, Operation):
         _follow(started, handler, world)  # a fact that came before the record was stored has ended nothing
@@ -193,7 +193,7 @@ def _start(operation: Operation, world: World) -> None:
         finish(_as_stored(operation, world.ports), started, world.ports)
 
 
-def _why_left_alone(operation: Operation, handler: Handler, ports: Ports) -> StepResult | None:
+def _why_left_alone(operation: Operation, ports: Ports) -> StepResult | None:
     """Returns the refusal of an operation that was not begun, where its node is a person's or its work not known. None:
     it may begin.
     """
@@ -206,7 +206,7 @@ def _why_left_alone(operation: Operation, handler: Handler, ports: Ports) -> Ste
     if operation.state is not OperationState.PLANNED or node is None or node.open_incident != operation.incident_id:
         return None
     code, why = Refusal.WORK_UNKNOWN, why_work_unknown(ports.scheduler_of(node))
-    if not why and handler.needs_isolation:
+    if not why:
         code, why = Refusal.TAKEN_OVER, why_taken_over(node, ports)
     if not why:
         return None

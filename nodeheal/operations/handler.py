@@ -83,7 +83,7 @@ class Handler:
     once. `acts_in_step`: an event's function may not do what `Act` asks for, so the workflow calls its step again.
     `refreshes_when_repeated`: a call that is repeated goes on from what the authority says. `is_half_of_step`: another
     operation of the same step follows, so that its end is not the step's. `needs_isolation`: it is not begun on a node
-    that a person has taken over since nodeheal isolated it. `disturbs_work`: nor where the work on it is not known.
+    that a person has taken over since nodeheal isolated it, nor where the work on it is not known.
     """
 
     start: Callable[[Operation, World], Operation | Result]
@@ -98,7 +98,6 @@ class Handler:
     refreshes_when_repeated: bool = False
     is_half_of_step: bool = False
     needs_isolation: bool = False
-    disturbs_work: bool = False
 
 
 def read_time(operation: Operation, ports: Ports) -> Facts:

@@ -145,4 +145,4 @@ def _read_record(operation: Operation) -> _Record:
     return _Record.model_validate_json(operation.data_json) if operation.data_json else _Record()
 
 
-HANDLER = Handler(_start, _observe, read_node, _refresh, _settle, needs_isolation=True, disturbs_work=True)
+HANDLER = Handler(_start, _observe, read_node, _refresh, _settle, needs_isolation=True)

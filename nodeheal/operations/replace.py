@@ -181,7 +181,7 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     maker = ports.scheduler_of(node).machines
     if maker is None or knobs.by_cluster is None or node.provider is Provider.hyperpod:
         if node.provider is Provider.hybrid:
-            return _refused(operation, _no_way(node), ports)
+            return _refused(operation, _no_way(node, ports), ports)
         operation = update(operation, ports, lambda one: _with(one, serves_at_once=True))
         return _replace_machine(operation, node, knobs, ports)
     operation = update(operation, ports, lambda one: _with(one, has_slot=True, serves_at_once=True))
@@ -203,10 +203,12 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     return _find_new_node(update(asked, ports, lambda one: _with(one, is_given_back=True)), ports)
 
 
-def _no_way(node: Node) -> str:
+def _no_way(node: Node, ports: Ports) -> str:
     """Why nothing can make another machine for a node of such a scheduler, and what to do."""
-    what = f"{node.node_id} is in no Auto Scaling group, and pool {node.pool} has no replacement.by_cluster"
-    return f"{what}: set it to power_down (ParallelCluster)"
+    what = f"{node.node_id} is in no Auto Scaling group, and"
+    if ports.scheduler_of(node).machines is None:
+        return f"{what} {node.scheduler} makes no machines for its cluster"
+    return f"{what} pool {node.pool} has no replacement.by_cluster: set it to power_down (ParallelCluster)"
 
 
 def _addresses_of_others(node: Node, ports: Ports) -> set[str]:
@@ -238,7 +240,7 @@ def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports
         why = f"{node.instance_id} is gone: no such instance is there to be replaced"
         return _refused(operation, why, ports, Refused(code=Refusal.INSTANCE_GONE))
     if record.serves_at_once and not machine.group:
-        return _refused(operation, _no_way(node), ports)
+        return _refused(operation, _no_way(node, ports), ports)
     if not machine.group and not machine.launch_template:
         why = "is in no Auto Scaling group and comes from no launch template: there is nothing to make another from"
         return _refused(operation, f"{node.instance_id} {why}", ports)
@@ -574,6 +576,4 @@ def _with(operation: Operation, **known: object) -> Operation:
     return replace(operation, data_json=read_record(operation).model_copy(update=known).model_dump_json())
 
 
-HANDLER = Handler(
-    _start, _observe, _read, _refresh, _settle, acts_in_step=True, needs_isolation=True, disturbs_work=True
-)
+HANDLER = Handler(_start, _observe, _read, _refresh, _settle, acts_in_step=True, needs_isolation=True)

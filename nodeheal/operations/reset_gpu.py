@@ -155,12 +155,5 @@ def _stored(event: GpuResetFinished) -> str:
 
 
 HANDLER = Handler(
-    _start,
-    _observe,
-    read_node,
-    _refresh,
-    _settle,
-    answers=Answers(GpuResetFinished, _stored),
-    needs_isolation=True,
-    disturbs_work=True,
+    _start, _observe, read_node, _refresh, _settle, answers=Answers(GpuResetFinished, _stored), needs_isolation=True
 )

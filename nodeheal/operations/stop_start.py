@@ -252,5 +252,4 @@ HANDLER = Handler(
     machine_stopped=_machine_stopped,
     refreshes_when_repeated=True,
     needs_isolation=True,
-    disturbs_work=True,
 )

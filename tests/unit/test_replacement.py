@@ -39,6 +39,7 @@ from tests.unit.builders import (
     ACT,
     NOW,
     FrozenClock,
+    behave_as,
     facts_of,
     memory_ports,
     node,
@@ -452,6 +453,19 @@ def test_on_slurm_an_order_that_was_not_answered_is_given_again() -> None:
 
     assert outcome(pool.answer()) is Outcome.DONE
     assert pool.spent() == 1
+
+
+def test_a_scheduler_that_makes_no_machines_is_not_asked_for_one() -> None:
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
+    behave_as(pool.ports, machines=None)
+
+    pool.replaces()
+
+    answer = pool.answer()
+    assert answer is not None
+    told = f"{A} is in no Auto Scaling group, and SLURM makes no machines for its cluster"
+    assert (answer.outcome, answer.reason) == (Outcome.REFUSED, told)
+    assert pool.scheduler.replaced_by_cluster == []
 
 
 def test_on_slurm_the_cluster_is_told_where_other_nodes_are() -> None:

@@ -26,7 +26,7 @@ from nodeheal.domain.review.review import Accelerators, review_of
 from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import ACT, NOW, behave_as_requeueing, scheduler_in, xid
+from tests.unit.builders import ACT, NOW, behave_as, behave_as_requeueing, scheduler_in, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_isolation import CALLS_AT_MOST, Crash, crashing
 from tests.unit.test_steps import Incident
@@ -154,6 +154,15 @@ def test_one_whose_start_is_refused_is_named_in_the_ending_and_tried_once() -> N
     walked = cluster.reports(xid(79))
 
     assert walked.end == "Recovered"
+    assert "could not be started again: nightly-eval:3 (1111, started by cron)" in email_of(cluster)
+
+
+def test_one_that_nobody_can_start_again_is_named_in_the_ending() -> None:
+    cluster = cluster_with_unmanaged_tasks()
+    behave_as(cluster.ports, restarter=None)
+
+    cluster.reports(xid(79))
+
     assert "could not be started again: nightly-eval:3 (1111, started by cron)" in email_of(cluster)
 
 
