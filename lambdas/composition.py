@@ -15,7 +15,7 @@ from aws_lambda_powertools.utilities.parameters import AppConfigProvider, get_se
 from pydantic import BaseModel, ValidationError
 
 from nodeheal.adapters import schedulers
-from nodeheal.adapters.aws.calls import client, is_temporary
+from nodeheal.adapters.aws.calls import client, client_once_as, is_temporary
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.notifier import Destinations
 from nodeheal.adapters.aws.policy_reader import PolicyReader, last_good
@@ -138,6 +138,7 @@ def ports() -> Ports:
         run_job_arn=os.environ.get(names.ENV_RUN_JOB_ARN, ""),
         node_role_ids=node_role_ids(),
         hyperpod_clusters=listed(names.ENV_HYPERPOD_CLUSTERS),
+        controllers_once=lambda service: client_once_as(os.environ[names.ENV_CONTROLLER_ROLE_ARN], service),
     )
     return replace(made, attempts=MeasuredAttempts(made.attempts), channels=channels())
 

@@ -5,6 +5,7 @@ from it.
 import base64
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import aws_cdk as cdk
@@ -45,13 +46,16 @@ CANARY_SECONDS = 1_800  # for which CloudFormation waits for the canaries, befor
 class AgentRelease(Construct):
     """Everything with which a node installs this version of the agent."""
 
-    def __init__(self, scope: Construct, settings: Settings, node_role: iam.Role, ingest: IDependable) -> None:
+    def __init__(
+        self, scope: Construct, settings: Settings, node_roles: Sequence[iam.Role], ingest: IDependable
+    ) -> None:
         """`ingest`: the function that reads the events of agents. It is upgraded before the agents are."""
         super().__init__(scope, "AgentRelease")
         built = wheelhouse.build(settings)
         asset = s3_assets.Asset(self, "Wheelhouse", path=str(built.archive))
         self._download = self._download_policy(asset, settings)
-        node_role.add_managed_policy(self._download)
+        for role in node_roles:
+            role.add_managed_policy(self._download)
         self._bucket, self._key = asset.s3_bucket_name, settings.staging_key
         places = {
             "BUCKET": asset.s3_bucket_name,

@@ -78,7 +78,7 @@ class Control:
             build_nodes_dashboard(self._stack)
         for stem in DOCUMENTS:
             self._document(stem)
-        self.agent_release = AgentRelease(self._stack, settings, state.node_role, self.functions["ingest"])
+        self.agent_release = AgentRelease(self._stack, settings, state.node_roles, self.functions["ingest"])
         self.operators = OperatorPolicy(self._stack, self._places)
 
     def outputs(self) -> dict[str, str]:
@@ -180,6 +180,7 @@ class Control:
             names.ENV_APPROVAL_KEY_ARN: self._state.approval_key_arn,
             names.ENV_CHANNELS: deployed_channels(self._settings),
             names.ENV_RUNBOOKS: self._settings.runbook_base_url,
+            names.ENV_CONTROLLER_ROLE_ARN: self._state.controller_role.role_arn,
             names.ENV_NODE_ROLE_IDS: self._state.node_role_ids,
             names.ENV_HYPERPOD_CLUSTERS: ",".join(self._settings.hyperpod_clusters),
             "POWERTOOLS_SERVICE_NAME": spec.stem,

@@ -52,6 +52,7 @@ TOUCH_NO_OTHER = Permission(
     ("*",),
     effect=iam.Effect.DENY,
 )
+SSM_CORE = "AmazonSSMManagedInstanceCore"  # the SSM agent's own policy
 NODE_PERMISSIONS = (REPORT, HEARTBEAT, GO_AROUND, MEASURE, TOUCH_NO_OTHER)
 
 
@@ -114,7 +115,7 @@ def node_role(scope: Construct, places: dict[str, str], settings: Settings) -> i
     ]
     if settings.is_sandbox:
         trusted.append(iam.AccountRootPrincipal())  # simulated nodes get its credentials from the sandbox
-    managed = f"arn:{cdk.Aws.PARTITION}:iam::aws:policy/AmazonSSMManagedInstanceCore"
+    managed = f"arn:{cdk.Aws.PARTITION}:iam::aws:policy/{SSM_CORE}"
     statements = [permission.statement(places) for permission in NODE_PERMISSIONS]
     role = iam.Role(
         scope,
@@ -127,7 +128,7 @@ def node_role(scope: Construct, places: dict[str, str], settings: Settings) -> i
     accept_wildcards(role, NODE_PERMISSIONS, places)
     accept(
         role,
-        "AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AmazonSSMManagedInstanceCore]",
+        f"AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{SSM_CORE}]",
         "the SSM agent's own policy, kept by AWS as the agent changes",
     )
     return role

@@ -263,9 +263,10 @@ SEE_MANAGED_NODES = Permission(
     ("ssm:DescribeInstanceInformation",),
     ("*",),
 )
-# Its needs in addition to DescribeInstanceInformation, which every deciding function may call. A controller is not a
-# healed node, and needs no such tag.
-ASK_CONTROLLER = (
+# IAM authorizes the document and the machine of a command apart. So controllers are asked as a role that sends nothing
+# else: a role that sends documents to nodes, too, could send those to a controller. A controller is not a healed node,
+# and needs no such tag.
+CONTROLLER_ROLE_PERMISSIONS = (
     Permission(
         "ask the controller of a Slurm cluster: with this document only",
         ("ssm:SendCommand",),
@@ -276,6 +277,14 @@ ASK_CONTROLLER = (
         ("ssm:SendCommand",),
         MANAGED_NODES,
         {"StringLike": {f"ssm:resourceTag/{names.SLURM_CONTROLLER_TAG}": "*"}},
+    ),
+)
+# In addition to DescribeInstanceInformation, which every deciding function may call.
+ASK_CONTROLLER = (
+    Permission(
+        "ask the controllers of Slurm clusters, as the role that may do nothing else",
+        ("sts:AssumeRole",),
+        ("arn:{partition}:iam::{account}:role/" + names.CONTROLLER_ROLE,),
     ),
     SEE_COMMAND,
 )

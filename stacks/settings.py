@@ -43,6 +43,7 @@ RoleId = Annotated[str, Field(pattern=r"^AROA[A-Z0-9]{12,124}$")]
 SecretArn = Annotated[
     str, Field(pattern=r"^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@!-]+$")
 ]
+ClusterName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,59}$")]
 HyperPodArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:cluster/[a-z0-9]{12}$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
 
@@ -137,6 +138,11 @@ class Settings(BaseModel):
         max_length=20,
         description="ids of your own node roles, beside nodeheal's: `aws iam get-role --role-name NAME --query "
         "Role.RoleId`; only roles that people and programs cannot assume",
+    )
+    parallelclusters: tuple[ClusterName, ...] = Field(
+        default=(),
+        max_length=10,
+        description="names of clusters of AWS ParallelCluster, for whose queues the stack makes a role",
     )
     hyperpod_clusters: tuple[HyperPodArn, ...] = Field(
         default=(),

@@ -13,10 +13,12 @@ from aws_cdk import aws_sqs as sqs
 
 from nodeheal.contract import names
 from stacks.alarms import ALARM_PREFIX
+from stacks.controller_role import controller_role
 from stacks.functions import FUNCTIONS
 from stacks.job_output import job_output
 from stacks.nag import accept
 from stacks.node_channels import fallback_topic, heartbeats_table, node_role
+from stacks.parallelcluster import QueueRole
 from stacks.settings import Settings
 from stacks.stages import KEPT_AFTER_ITS_STACK
 
@@ -59,8 +61,11 @@ class State:
             "fallback": fallback.topic_arn,
         }
         self.node_role = node_role(self._stack, places, settings)
+        self.controller_role = controller_role(self._stack)
+        self._queue_role = QueueRole(stack, places, settings.parallelclusters) if settings.parallelclusters else None
+        self.node_roles = (self.node_role, self._queue_role.role) if self._queue_role else (self.node_role,)
         # Of the roles whose session names AWS sets to machine ids: other signatures are refused.
-        self.node_role_ids = ",".join((self.node_role.role_id, *settings.node_role_ids))
+        self.node_role_ids = ",".join((*(role.role_id for role in self.node_roles), *settings.node_role_ids))
         accept(self.event_dlq, "AwsSolutions-SQS3", "it is a dead-letter queue")
         accept(self.quarantine, "AwsSolutions-SQS3", "it is where unreadable messages are kept; nothing consumes it")
 
@@ -197,6 +202,7 @@ class State:
             "QuarantineUrl": self.quarantine.queue_url,
             "EvidenceBucketName": self.evidence.bucket_name,
             "ApprovalKeyArn": self.approval_key_arn,
+            **(self._queue_role.outputs() if self._queue_role else {}),
         }
 
 

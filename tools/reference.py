@@ -13,6 +13,7 @@ from stacks.functions import FUNCTIONS, pass_task_roles, publish_to_channels, re
 from stacks.job_output import EXECUTION_PERMISSIONS, pull_from_others
 from stacks.machine_permissions import on_hyperpod
 from stacks.node_channels import NODE_PERMISSIONS
+from stacks.parallelcluster import LOG_AGENT, READ_SCRIPT, queue_permissions
 from stacks.permission import Permission, own_log
 from stacks.settings import REPOSITORY
 from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow
@@ -86,6 +87,9 @@ def _iam() -> str:
         "`AgentDownloadPolicyArn` in the outputs, for roles that the stack did not make.",
         "",
     ]
+    queues = queue_permissions(("{each of the setting parallelclusters}",))
+    lines += ["## Nodes of ParallelCluster, where the setting parallelclusters names clusters", ""]
+    lines += [*_table((*queues, READ_SCRIPT)), "", f"And what other nodes have, and `{LOG_AGENT}`.", ""]
     lines += [f"## The ECS agent, for tasks of jobs: the role {names.JOB_EXECUTION_ROLE}", ""]
     lines += [*_table((*EXECUTION_PERMISSIONS, repositories)), "", *_operators()]
     return "\n".join(lines)

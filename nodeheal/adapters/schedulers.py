@@ -6,10 +6,11 @@ The tables of events import their models on demand: only the functions that read
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
+from nodeheal.adapters.aws.calls import own_role_arn
 from nodeheal.adapters.ecs.job_logs import EcsJobLogs
 from nodeheal.adapters.ecs.marks import EcsMarks
 from nodeheal.adapters.ecs.scheduler import ecs_scheduler
-from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions, execution_role_arn
+from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions
 from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.adapters.slurm.scheduler import SUBMIT, slurm_scheduler
 from nodeheal.contract import names
@@ -27,17 +28,21 @@ if TYPE_CHECKING:
 Make = Callable[[str], Any]  # a client of a service, by name
 
 
-def schedulers(make: Make, make_once: Make, clock: Clock, hyperpod: Machines) -> dict[SchedulerKind, Scheduler]:
-    """Return what each scheduler can do; clients are created when a port is first used."""
+def schedulers(
+    make: Make, make_once: Make, controllers_once: Make, clock: Clock, hyperpod: Machines
+) -> dict[SchedulerKind, Scheduler]:
+    """Return what each scheduler can do; clients are created when a port is first used. `controllers_once`: of the role
+    that asks controllers.
+    """
     served = (
         ecs_scheduler(lambda: make("ecs"), lambda: make_once("ecs")),
-        slurm_scheduler(_slurm_controller(make, make_once, clock, hyperpod)),
+        slurm_scheduler(_slurm_controller(make, controllers_once, clock, hyperpod)),
     )
     return {one.kind: one for one in served}
 
 
-def _slurm_controller(make: Make, make_once: Make, clock: Clock, hyperpod: Machines) -> SlurmController:
-    return SlurmController(lambda: make("ssm"), lambda: make_once("ssm"), lambda: make("ec2"), hyperpod, clock)
+def _slurm_controller(make: Make, controllers_once: Make, clock: Clock, hyperpod: Machines) -> SlurmController:
+    return SlurmController(lambda: make("ssm"), lambda: controllers_once("ssm"), lambda: make("ec2"), hyperpod, clock)
 
 
 def scheduler_marks(make: Make) -> "dict[SchedulerKind, SchedulerMarks]":
@@ -51,9 +56,7 @@ def task_definitions(kind: SchedulerKind, make: Make, task_roles: Sequence[str] 
     """
     match kind:
         case SchedulerKind.ECS:
-            sts = make("sts")
-            role = execution_role_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name)
-            return EcsTaskDefinitions(make("ecs"), role, task_roles)
+            return EcsTaskDefinitions(make("ecs"), own_role_arn(names.JOB_EXECUTION_ROLE), task_roles)
         case SchedulerKind.SLURM:
             raise ValueError(SUBMIT)
     assert_never(kind)
@@ -76,13 +79,13 @@ def registrations() -> "Mapping[SchedulerKind, Registration]":
     return {SchedulerKind.ECS: unregistered}
 
 
-def looks(make: Make, make_once: Make, clock: Clock) -> "Sequence[Look]":
+def looks(make: Make, make_once: Make, controllers_once: Make, clock: Clock) -> "Sequence[Look]":
     """Return the checks of `nodeheal doctor` for each scheduler, in addition to those of the account."""
     from nodeheal.adapters.aws.hyperpod import HyperPodMachines
     from nodeheal.adapters.slurm.account_look import slurm_look
 
     hyperpod = HyperPodMachines(make, make_once, ())  # it asks by an address that a node has reported
-    return (slurm_look(lambda: _slurm_controller(make, make_once, clock, hyperpod)),)
+    return (slurm_look(lambda: _slurm_controller(make, controllers_once, clock, hyperpod)),)
 
 
 def signals() -> "dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]]":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nodeheal.adapters.aws.calls import client, client_once
+from nodeheal.adapters.aws.calls import client, client_once, client_once_as, own_role_arn
 from nodeheal.cli import complete
 from nodeheal.cli.say import refuse, say
 from nodeheal.cli.settings import ENV_ACCOUNT
@@ -91,7 +91,7 @@ def ports(table: str) -> "Ports":
 
     _check_account()
     _TABLE.set(table)
-    return aws_ports(table, "", Destinations(names.BUS, "", ""))
+    return aws_ports(table, "", Destinations(names.BUS, "", ""), controllers_once=controllers_once)
 
 
 def if_allowed(read: Callable[[], str]) -> str:
@@ -173,13 +173,18 @@ def _logs(region: str) -> Any:
     return boto3.client("logs", region_name=region) if region else client("logs")
 
 
+def controllers_once(service: str) -> Any:
+    """A client of the role that asks clusters' controllers."""
+    return client_once_as(own_role_arn(names.CONTROLLER_ROLE), service)
+
+
 def slurm() -> "SlurmController":
     """The controllers of Slurm clusters. Its clients are made here: it is asked from several threads."""
     from nodeheal.adapters.aws.hyperpod import HyperPodMachines
     from nodeheal.adapters.aws.ports import clock
     from nodeheal.adapters.slurm.controller import SlurmController
 
-    ssm, once = client("ssm"), client_once("ssm")
+    ssm, once = client("ssm"), controllers_once("ssm")
     # No command knows the clusters of the settings: the address of a HyperPod node is not known here.
     hyperpod = HyperPodMachines(client, client_once, ())
     return SlurmController(lambda: ssm, lambda: once, partial(client, "ec2"), hyperpod, clock)

@@ -61,7 +61,7 @@ def _findings(table: str) -> Iterator[Finding]:
         return
     yield Finding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
     account = Account(client, lambda: connect.ports(table), _document, registrations(), table)
-    yield from examine(account, looks(client, client_once, clock))
+    yield from examine(account, looks(client, client_once, connect.controllers_once, clock))
 
 
 def _document() -> str:

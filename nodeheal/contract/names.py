@@ -78,6 +78,8 @@ JOB_FAMILY_PREFIX = "nodeheal-"  # followed by the job's name
 JOB_LOG_GROUP = "/nodeheal/jobs"  # streams: the job's name, the container, the task
 # IAM names are shared by all Regions of an account, so they contain the Region.
 NODE_ROLE = "nodeheal-node-{region}"  # of hybrid activations and instance profiles
+QUEUE_ROLE = "nodeheal-queue-{region}"  # of the compute nodes of ParallelCluster
+CONTROLLER_ROLE = "nodeheal-controllers-{region}"  # assumed to send a command to the controller of a cluster
 JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # used to pull the image and to write the log
 JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was created for
 # Where the agent writes requests for checkpoints, on the node and in the container; docs/agent.md has the protocol.
@@ -127,6 +129,7 @@ ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
 ENV_EVIDENCE_BUCKET = "NODEHEAL_EVIDENCE_BUCKET"
 ENV_RUNBOOKS = "NODEHEAL_RUNBOOKS"  # the base URL of docs/runbooks, for the emails
 # Of the roles whose session names AWS sets to machine ids; separated by ",".
+ENV_CONTROLLER_ROLE_ARN = "NODEHEAL_CONTROLLER_ROLE_ARN"
 ENV_NODE_ROLE_IDS = "NODEHEAL_NODE_ROLE_IDS"
 ENV_HYPERPOD_CLUSTERS = "NODEHEAL_HYPERPOD_CLUSTERS"
 ENV_CHANNELS = "NODEHEAL_CHANNELS"  # of the deployed channels, as NAME=KIND; separated by ","

@@ -165,7 +165,7 @@ def needs_on_slurm(call: str) -> frozenset[Need]:
     actions = _actions("slurm.scheduler", "SlurmScheduler", method) if port == "scheduler" else frozenset()
     found = {(action, "") for action in actions}
     if ("ssm:SendCommand", "") in found:
-        found |= {("ssm:SendCommand", names.document("slurm")), ("ssm:SendCommand", names.SLURM_CONTROLLER_TAG)}
+        found = found - {("ssm:SendCommand", "")} | {("sts:AssumeRole", names.CONTROLLER_ROLE)}
     return frozenset(found)
 
 

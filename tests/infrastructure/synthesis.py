@@ -71,3 +71,11 @@ def synthesize(context: Mapping[str, Any]) -> Template:
         NodehealStack(app, load_settings(app.node))
         app.synth()
         return Template(json.loads((Path(folder) / f"{names.STACK}.template.json").read_text("utf-8")))
+
+
+def role_named(template: Template, name: str) -> Any:
+    """A role's properties. `name`: with {region} in it."""
+    roles = [r["Properties"] for _, r in template.of_type("AWS::IAM::Role")]
+    spelled = {"Fn::Join": ["", [name.format(region=""), {"Ref": "AWS::Region"}]]}
+    [found] = [role for role in roles if role.get("RoleName") == spelled]
+    return found

@@ -84,7 +84,7 @@ def test_the_reader_sees_calls_grants_and_values_of_the_adapters() -> None:
     assert ("dynamodb:UpdateItem", "{table}") in needs_of("incidents.advance")
     assert ("ssm:SendCommand", ":document/nodeheal-reboot-node") in needs_of("document.reboot-node")
     assert ("dynamodb:Scan", "{heartbeats}") in needs_of("heartbeats.newest")
-    assert ("ssm:SendCommand", "nodeheal-slurm") in needs_on_slurm("scheduler.undrain")
+    assert ("sts:AssumeRole", "nodeheal-controllers-{region}") in needs_on_slurm("scheduler.undrain")
     assert needs_on_slurm("scheduler.restart_unmanaged_task") == frozenset()
     assert needs_on_slurm("scheduler.placements_of") == frozenset()
 

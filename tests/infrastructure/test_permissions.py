@@ -12,7 +12,7 @@ from nodeheal.contract import names
 from nodeheal.contract.names import JOB_EXECUTION_ROLE
 from stacks.functions import FUNCTIONS, FunctionSpec
 from stacks.permission import MANAGED_NODES, PASS_EXECUTION_ROLE, Permission
-from tests.infrastructure.synthesis import Template, synthesize
+from tests.infrastructure.synthesis import Template, role_named, synthesize
 
 # What can hurt a node, a task or a job.
 DESTRUCTIVE = {
@@ -57,18 +57,16 @@ MAY = {
     "sns:Publish": {"notify"},
     "s3:PutObject": {"freeze_evidence", "isolate_node"},
     "ssm:SendCommand": {
-        "return_to_service",
         "check_nodes",
         "find_checkpoint",
         "freeze_evidence",
         "isolate_node",
         "reboot_node",
-        "reconcile_records",
-        "replace_node",
         "run_diagnostics",
         "stop_gang",
         "wait_for_news",
     },
+    "sts:AssumeRole": {"isolate_node", "reboot_node", "reconcile_records", "replace_node", "return_to_service"},
     "states:StartExecution": {
         "attribute_failure",
         "find_checkpoint",
@@ -80,7 +78,6 @@ MAY = {
         "wakeup",
     },
 }
-ON_SLURM = ("isolate_node", "reboot_node", "replace_node", "return_to_service", "reconcile_records")
 CONTROLLERS = {"StringLike": {f"ssm:resourceTag/{names.SLURM_CONTROLLER_TAG}": "*"}}
 TAG_KEYS = {f"{key}/{names.MANAGED_TAG}" for key in ("aws:ResourceTag", "aws:RequestTag", "ssm:resourceTag")}
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]
@@ -89,11 +86,7 @@ DESTRUCTIVE_ONES = [
 ]
 COMMANDS = [(stem, permission) for stem, permission in DESTRUCTIVE_ONES if "ssm:SendCommand" in permission.actions]
 # A document is what runs, not what it runs on: the node has a statement of its own, with the condition.
-ON_SOMETHING = [
-    (stem, p)
-    for stem, p in DESTRUCTIVE_ONES
-    if not all(":document/" in r for r in p.resources) and p.conditions != CONTROLLERS
-]
+ON_SOMETHING = [(stem, p) for stem, p in DESTRUCTIVE_ONES if not all(":document/" in r for r in p.resources)]
 
 
 def statements(templates: Template, spec: FunctionSpec) -> list[dict[str, Any]]:
@@ -156,22 +149,22 @@ def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permissio
         "run_diagnostics": [names.document("run-diagnostics")],
         "stop_gang": [names.document("checkpoint-now")],
         "wait_for_news": [names.document("checkpoint-now")],
-        **{name: [] for name in ON_SLURM},
         "isolate_node": [names.document("checkpoint-now"), names.document("freeze-evidence")],
         "reboot_node": [names.document(name) for name in ("reset-gpu", "reboot-node", "find-checkpoint")],
     }[stem]
 
-    slurm = "arn:{partition}:ssm:{region}:{account}:document/" + names.document("slurm")
     in_place = tuple("arn:{partition}:ssm:{region}:{account}:document/" + document for document in documents)
-    on_slurm = {(slurm,)} if stem in ON_SLURM else set()
-    assert permission.resources in {MANAGED_NODES, in_place, *on_slurm}
+    assert permission.resources in {MANAGED_NODES, in_place}
 
 
-def test_whom_slurms_document_is_for_is_tagged_as_a_controller() -> None:
-    asking = [(stem, p) for stem, p in COMMANDS if p.conditions == CONTROLLERS]
+def test_the_role_that_asks_slurm_sends_one_document_to_tagged_controllers_and_may_nothing_else(real: Template) -> None:
+    role = role_named(real, names.CONTROLLER_ROLE)
+    [policy] = role["Policies"]
+    document, machines = policy["PolicyDocument"]["Statement"]
 
-    assert {stem for stem, _ in asking} == set(ON_SLURM)
-    assert {p.resources for _, p in asking} == {MANAGED_NODES}
+    assert {document["Action"], machines["Action"]} == {"ssm:SendCommand"}
+    assert str(document["Resource"]).count("document/") == str(document["Resource"]).count(names.document("slurm")) == 1
+    assert machines["Condition"] == CONTROLLERS
 
 
 @pytest.mark.parametrize(("action", "stems"), MAY.items())
@@ -179,14 +172,18 @@ def test_a_verb_that_matters_belongs_to_few(action: str, stems: set[str]) -> Non
     assert {stem for stem, permission in EVERY_PERMISSION if action in permission.actions} == stems
 
 
-def test_documents_and_machines_multiply_in_two_roles_only() -> None:
+def test_no_role_sends_documents_to_two_kinds_of_machines(real: Template) -> None:
     """IAM authorizes the document and the machine of a command apart: a role with two uses could mix them."""
-    targets: dict[str, set[str]] = {}
-    for stem, permission in COMMANDS:
-        if permission.resources == MANAGED_NODES:
-            targets.setdefault(stem, set()).add(str(permission.conditions))
+    kinds: dict[str, set[str]] = {}
+    for name, properties in (*real.of_type("AWS::IAM::Role"), *real.of_type("AWS::IAM::ManagedPolicy")):
+        policies = [policy["PolicyDocument"] for policy in properties["Properties"].get("Policies", [])]
+        policies += [properties["Properties"]["PolicyDocument"]] if "PolicyDocument" in properties["Properties"] else []
+        for statement in (one for policy in policies for one in policy["Statement"]):
+            if "ssm:SendCommand" in as_list(statement["Action"]) and "Condition" in statement:
+                kinds.setdefault(name, set()).add(str(statement["Condition"]))
 
-    assert {stem for stem, found in targets.items() if len(found) > 1} == {"isolate_node", "reboot_node"}
+    assert len(kinds) > 2
+    assert {name: sent for name, sent in kinds.items() if len(sent) > 1} == {}
 
 
 def test_machines_are_launched_from_tagged_templates_and_marked() -> None:

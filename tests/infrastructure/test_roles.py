@@ -362,6 +362,7 @@ def test_no_person_and_no_node_may_do_what_a_function_may() -> None:
         "ecs:UntagResource": {OPERATOR},
         "ssm:SendCommand": {OPERATOR},  # on a node: without a document of theirs it is nothing
         "states:SendTaskSuccess": {OPERATOR},
+        "sts:AssumeRole": {OPERATOR},  # of the role that asks controllers
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from nodeheal.contract import names
 from nodeheal.contract.names import OWNERS_TOPIC
 from stacks.functions import FUNCTIONS
-from tests.infrastructure.synthesis import Template, synthesize
+from tests.infrastructure.synthesis import Template, role_named, synthesize
 
 # L6: a service could be asked by another account to assume these roles.
 THIS_ACCOUNT = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
@@ -21,14 +21,6 @@ def table(templates: Template, name: str) -> Any:
 def queue(templates: Template, name: str) -> Any:
     """A queue's properties."""
     [found] = [r["Properties"] for _, r in templates.of_type("AWS::SQS::Queue") if r["Properties"]["QueueName"] == name]
-    return found
-
-
-def role_named(template: Template, name: str) -> Any:
-    """A role's properties. `name`: with {region} in it."""
-    roles = [r["Properties"] for _, r in template.of_type("AWS::IAM::Role")]
-    spelled = {"Fn::Join": ["", [name.format(region=""), {"Ref": "AWS::Region"}]]}
-    [found] = [role for role in roles if role.get("RoleName") == spelled]
     return found
 
 

@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from tests.infrastructure.synthesis import Template
+from nodeheal.contract import names
+from tests.infrastructure.synthesis import Template, role_named
 
 _POLICIES = ("AWS::SQS::QueuePolicy", "AWS::SNS::TopicPolicy", "AWS::S3::BucketPolicy", "AWS::Events::EventBusPolicy")
 _FROM_OURS = ("aws:SourceArn", "aws:SourceAccount")
@@ -41,10 +42,11 @@ def test_a_function_is_called_only_for_something_of_this_account(real: Template)
     assert "ValidatePolicyFunction" in json.dumps(unbound[0]["FunctionName"])
 
 
-def test_a_role_is_taken_on_by_services_and_by_nobody_else(real: Template) -> None:
+def test_a_role_is_taken_on_by_services_and_the_one_that_asks_controllers_by_this_account(real: Template) -> None:
     trusted = {
         json.dumps(statement["Principal"])
-        for _, role in real.of_type("AWS::IAM::Role")
+        for name, role in real.of_type("AWS::IAM::Role")
+        if not name.startswith("ControllerRole")
         for statement in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
     }
 
@@ -52,6 +54,8 @@ def test_a_role_is_taken_on_by_services_and_by_nobody_else(real: Template) -> No
         json.dumps({"Service": f"{service}.amazonaws.com"})
         for service in ("ec2", "ecs-tasks", "lambda", "ssm", "states")
     }
+    [asking] = role_named(real, names.CONTROLLER_ROLE)["AssumeRolePolicyDocument"]["Statement"]
+    assert json.dumps(asking["Principal"]["AWS"]).endswith('{"Ref": "AWS::AccountId"}, ":root"]]}')
 
 
 def test_nothing_of_ours_is_kept_where_a_nodes_role_may_read(real: Template) -> None:

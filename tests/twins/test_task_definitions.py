@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 
 from nodeheal.adapters.ecs.job_logs import EcsJobLogs
-from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions, definition_of, execution_role_arn
+from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions, definition_of
 from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskDefinitions
 from nodeheal.contract import names
 from nodeheal.contract.job_spec import JobSpec, Mount
@@ -74,7 +74,7 @@ def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     with mock_aws():
         logs = boto3.client("logs", region_name="us-east-1")
         logs.create_log_group(logGroupName=names.JOB_LOG_GROUP)
-        role = execution_role_arn("arn:aws:sts::111122223333:assumed-role/ops/ada", "us-east-1")
+        role = "arn:aws:iam::111122223333:role/nodeheal-job-execution-us-east-1"
         ecs = boto3.client("ecs", region_name="us-east-1")
         ecs.meta.events.register("provide-client-params.ecs.RegisterTaskDefinition", as_moto_takes_it)
         registry = EcsTaskDefinitions(ecs, role, (ROLE, role))

@@ -1,6 +1,5 @@
 """The templates for clusters on AWS: their scripts run here, in a folder that stands for the machine's root."""
 
-import json
 import os
 import re
 import shutil
@@ -8,7 +7,6 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -163,17 +161,6 @@ def test_the_cluster_has_the_tags_and_leaves_the_prolog_to_its_folder() -> None:
     assert tags == {names.MANAGED_TAG: names.MANAGED_TAG_VALUE, names.AGENT_POOL_TAG: "h100"}
     assert settings == {"PrologFlags", "BatchStartTimeout", "JobRequeue"}
     assert queue["HealthChecks"]["Gpu"]["Enabled"] is False
-
-
-def test_the_agents_policy_is_the_one_of_its_page() -> None:
-    policy = json.loads((PARALLELCLUSTER / "agent-policy.json").read_text("utf-8"))
-
-    page = (REPOSITORY / "docs" / "agent.md").read_text("utf-8")
-    block = page.partition("  ```json\n")[2].partition("```")[0]
-    statements: list[Any] = json.loads(f"[{block}]")
-    # What an agent without `cloudwatch_metrics` does not need, and what only takes from a policy for ECS.
-    without = ("cloudwatch:PutMetricData", ["ecs:DeregisterContainerInstance", "ecs:UpdateContainerInstancesState"])
-    assert policy["Statement"] == [one for one in statements if one["Action"] not in without]
 
 
 def test_hyperpods_controller_runs_the_prolog_and_holds_no_job_for_it(machine: Machine) -> None:

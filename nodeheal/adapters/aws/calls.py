@@ -5,9 +5,11 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 
 if TYPE_CHECKING:
+    import boto3
     from botocore.exceptions import ClientError
 
 # The service has throttled the call and done nothing, so repeating it is safe.
@@ -51,7 +53,39 @@ def client_once(service: str) -> Any:
     return _client(service, attempts=1)
 
 
-def _client(service: str, attempts: int) -> Any:
+@cache
+def own_role_arn(name: str) -> str:
+    """Return the ARN of a role of the stack's, in the account and Region that the caller's credentials are for."""
+    sts = client("sts")
+    _, partition, _, _, account, *_ = sts.get_caller_identity()["Arn"].split(":")
+    return f"arn:{partition}:iam::{account}:role/{name.format(region=sts.meta.region_name)}"
+
+
+@cache
+def client_once_as(role_arn: str, service: str) -> Any:
+    """Return a client that acts as a role and sends each call once; the SDK renews the role's credentials."""
+    import boto3
+    from botocore.credentials import RefreshableCredentials
+    from botocore.session import get_session
+
+    def assume() -> dict[str, str]:
+        given = client("sts").assume_role(RoleArn=role_arn, RoleSessionName=names.STACK)["Credentials"]
+        return {
+            "access_key": given["AccessKeyId"],
+            "secret_key": given["SecretAccessKey"],
+            "token": given["SessionToken"],
+            "expiry_time": given["Expiration"].isoformat(),
+        }
+
+    session = get_session()
+    # The SDK itself assumes roles only for profiles in a file.
+    session._credentials = RefreshableCredentials.create_from_metadata(  # type: ignore[attr-defined]
+        assume(), assume, "sts-assume-role"
+    )
+    return _client(service, attempts=1, session=boto3.Session(botocore_session=session))
+
+
+def _client(service: str, attempts: int, session: "boto3.Session | None" = None) -> Any:
     import boto3
     from botocore.config import Config
 
@@ -67,7 +101,7 @@ def _client(service: str, attempts: int) -> Any:
                 s3={"addressing_style": "virtual", "us_east_1_regional_endpoint": "regional"},
             )
         )
-    return boto3.client(service, config=config)  # type: ignore[call-overload]
+    return (session or boto3).client(service, config=config)  # type: ignore[call-overload]
 
 
 def code_of(error: "ClientError") -> str:

@@ -60,12 +60,6 @@ class EcsTaskDefinitions:
         return definition_of(spec, self._ecs.meta.region_name, self._execution_role)
 
 
-def execution_role_arn(caller_arn: str, region: str) -> str:
-    """Return the ARN of this Region's role, in the account and partition of the caller's ARN."""
-    _, partition, _, _, account, *_ = caller_arn.split(":")
-    return f"arn:{partition}:iam::{account}:role/{names.JOB_EXECUTION_ROLE.format(region=region)}"
-
-
 def definition_of(spec: JobSpec, region: str, execution_role: str) -> dict[str, object]:
     """Build RegisterTaskDefinition's request."""
     mounts = _mounts(spec)
