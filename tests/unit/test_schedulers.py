@@ -8,7 +8,7 @@ import pytest
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Availability, Ending, Escalation, NodeState, SchedulerKind
+from nodeheal.contract.vocabulary import Action, Availability, Ending, Escalation, NodeState, SchedulerKind
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.enrolment import Enrolment
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -17,6 +17,7 @@ from nodeheal.operations.new_node import stand_in_line
 from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.intake.new_nodes import diagnose_new_nodes
 from nodeheal.services.jobs.prepare_job import scheduler_of_pool
+from nodeheal.services.operators.describe_act import describe_act, why_not_now
 from nodeheal.services.operators.node_availability import availability_of
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.steps import save_node
@@ -146,3 +147,15 @@ def test_a_node_of_it_starts_no_job_of_nodeheals_and_is_not_diagnosed_when_it_is
     assert diagnose_new_nodes(new.pool, ports, ACT.model_copy(update={"default_pool": rules})) == []
     assert [word for _, word in availability_of([new], ports)] == [Availability.UP]
     assert [kind for kind, _ in ports.launchers()] == [SchedulerKind.ECS]
+
+
+def test_what_comes_of_an_act_by_hand_on_a_node_of_it_is_said_before() -> None:
+    cluster, _ = with_an_example()
+    known = (cluster.node(SPARE), Action.REBOOT)
+
+    _, work, *_ = describe_act(*known, "", cluster.ports, ACT)
+
+    unknown = f"nodeheal cannot see what {EXAMPLE} runs on the node"
+    assert work == f"work    {unknown}: it gets no new work, and the rest is left to you"
+    assert why_not_now(*known, cluster.ports, ACT).startswith(f"{unknown}; it would only be isolated")
+    assert why_not_now(cluster.node(SPARE), Action.ISOLATE, cluster.ports, ACT) == ""
