@@ -292,7 +292,7 @@ def test_the_deployed_document_names_the_object_and_its_hash(real: Template, bui
     assert len(text.encode()) < DOCUMENT_BYTES
 
 
-WHOLE = 'cluster = "training"\npool = "h100"\n'
+WHOLE = 'cluster = "training"\nscheduler = "ECS"\npool = "h100"\n'
 
 
 @pytest.fixture
