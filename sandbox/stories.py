@@ -194,6 +194,7 @@ def _fault_of(node: Node, boot_id: str) -> HealthEvent:
         cluster=node.cluster,
         pool=node.pool,
         provider=Provider.hybrid,
+        scheduler=node.scheduler,
         instance_id=node.instance_id,
         boot_id=boot_id,
         observed_at=node.booted_at - STALE,

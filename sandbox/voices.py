@@ -13,7 +13,7 @@ from nodeheal.adapters.aws.stores import DynamoNodeStore
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.signature import key_id_of, signed_bytes, signed_text
-from nodeheal.contract.vocabulary import NodeState, Provider
+from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind
 from nodeheal.domain.fleet.node import NO_BOOT_REPORTED, Node
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Voices:
             cluster=self._sandbox.cluster,
             pool=pool,
             provider=Provider.hybrid,
+            scheduler=SchedulerKind.ECS,
             instance_id=node_id,
             boot_id=NO_BOOT_REPORTED,
             booted_at=now - timedelta(days=1),

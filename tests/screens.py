@@ -26,7 +26,7 @@ from nodeheal.cli.main import app
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, JobState, Step, Trouble, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.jobs.job import Job, job_of
+from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
@@ -34,6 +34,7 @@ from nodeheal.domain.recovery.incident import short_id
 from stacks.settings import REPOSITORY
 from tests.emails import ADA
 from tests.support.hardware import reports_hardware
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import node, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.job_cluster import NODES, JobCluster, Json, finishes, is_recovered, spec
@@ -188,7 +189,7 @@ class _Cluster(JobCluster):
 
 def _failed(it: JobCluster) -> Job:
     begun = it.clock() - timedelta(hours=3)
-    failed = job_of(spec(name="mixtral"), "training", "trainer:7", begun)
+    failed = ecs_job_of(spec(name="mixtral"), "training", "trainer:7", begun)
     told = "rank 0 on mi-0000000d ended with exit code 1; it cannot start as it is defined; nothing is tried again"
     return replace(failed, state=JobState.FAILED, submission=1, trouble=Trouble.CANNOT_START, summary=told)
 

@@ -91,7 +91,8 @@ class E2e:
 
     def enroll(self, node: str) -> list[str]:
         """Return the command that permits nodeheal to act on this node."""
-        return nodeheal("nodes", "enroll", node, "--pool", self.pool, "--cluster", self.cluster, "--why", WHY)
+        of = ("--pool", self.pool, "--cluster", self.cluster, "--scheduler", "ECS")
+        return nodeheal("nodes", "enroll", node, *of, "--why", WHY)
 
     def tear_down(self, nodes: Sequence[str]) -> list[list[str]]:
         """Return the commands that remove everything: tags, what holds the nodes' role, the stack, and the history of

@@ -104,7 +104,15 @@ class Keeper(Ranks):
 
     def _start(self, crew: Crew) -> None:
         crew.run, crew.is_down, gang = crew.run + 1, False, self._gangs[crew.name]
-        job = Job(crew.name, self.setting.pool, "training", "trainer:1", "trainer", len(crew.nodes))
+        job = Job(
+            crew.name,
+            self.setting.pool,
+            "training",
+            "trainer:1",
+            "trainer",
+            len(crew.nodes),
+            scheduler=self.setting.scheduler,
+        )
         newest = int(gang.done_seconds)
         run = Run(crew.name, crew.run, self.agenda.clock(), "", (), resumed_from=f"iter_{newest}", resumed_step=newest)
         for rank, node in enumerate(crew.nodes):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, assert_never
 from nodeheal.adapters.aws.calls import own_role_arn
 from nodeheal.adapters.ecs.job_logs import EcsJobLogs
 from nodeheal.adapters.ecs.marks import EcsMarks
-from nodeheal.adapters.ecs.scheduler import EcsScheduler
+from nodeheal.adapters.ecs.scheduler import ecs_scheduler
 from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions
 from nodeheal.adapters.slurm.controller import SlurmController
-from nodeheal.adapters.slurm.scheduler import SUBMIT, SlurmScheduler
+from nodeheal.adapters.slurm.scheduler import SUBMIT, slurm_scheduler
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports.clock import Clock
@@ -20,7 +20,7 @@ from nodeheal.ports.compute import Machines
 from nodeheal.ports.scheduler import JobLogs, Scheduler, TaskChange, TaskDefinitions
 
 if TYPE_CHECKING:
-    from nodeheal.adapters.aws.account import Look
+    from nodeheal.adapters.aws.account import Look, Registration
     from nodeheal.adapters.aws.marks import SchedulerMarks
     from nodeheal.adapters.aws.translate.foreign import ForeignEvent
     from nodeheal.ports.signals import Draft
@@ -31,13 +31,14 @@ Make = Callable[[str], Any]  # a client of a service, by name
 def schedulers(
     make: Make, make_once: Make, controllers_once: Make, clock: Clock, hyperpod: Machines
 ) -> dict[SchedulerKind, Scheduler]:
-    """Return the port of each scheduler; clients are created when a port is first used. `controllers_once`: of the role
+    """Return what each scheduler can do; clients are created when a port is first used. `controllers_once`: of the role
     that asks controllers.
     """
-    return {
-        SchedulerKind.ECS: EcsScheduler(lambda: make("ecs"), lambda: make_once("ecs")),
-        SchedulerKind.SLURM: SlurmScheduler(_slurm_controller(make, controllers_once, clock, hyperpod)),
-    }
+    served = (
+        ecs_scheduler(lambda: make("ecs"), lambda: make_once("ecs")),
+        slurm_scheduler(_slurm_controller(make, controllers_once, clock, hyperpod)),
+    )
+    return {one.kind: one for one in served}
 
 
 def _slurm_controller(make: Make, controllers_once: Make, clock: Clock, hyperpod: Machines) -> SlurmController:
@@ -69,6 +70,13 @@ def job_logs(kind: SchedulerKind, make: Make, logs: Make) -> JobLogs:
         case SchedulerKind.SLURM:
             raise ValueError("Slurm stores a job's output in the file that its owner has named (sbatch --output)")
     assert_never(kind)
+
+
+def registrations() -> "Mapping[SchedulerKind, Registration]":
+    """Return the check of `nodeheal doctor` for each scheduler whose nodes are in a registry."""
+    from nodeheal.adapters.ecs.account_look import unregistered
+
+    return {SchedulerKind.ECS: unregistered}
 
 
 def looks(make: Make, make_once: Make, controllers_once: Make, clock: Clock) -> "Sequence[Look]":

@@ -48,7 +48,7 @@ def _findings(table: str) -> Iterator[Finding]:
     from nodeheal.adapters.aws.account import Account, examine
     from nodeheal.adapters.aws.failures import NO_REGION, explain
     from nodeheal.adapters.aws.ports import clock
-    from nodeheal.adapters.schedulers import looks
+    from nodeheal.adapters.schedulers import looks, registrations
 
     try:
         sts = client("sts")
@@ -60,7 +60,7 @@ def _findings(table: str) -> Iterator[Finding]:
         yield _failed(NO_REGION)
         return
     yield Finding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
-    account = Account(client, lambda: connect.ports(table), _document, table)
+    account = Account(client, lambda: connect.ports(table), _document, registrations(), table)
     yield from examine(account, looks(client, client_once, connect.controllers_once, clock))
 
 

@@ -7,7 +7,7 @@ from nodeheal import __version__
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Family, Outcome, Provider, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Family, Outcome, Provider, SchedulerKind, Step, Verdict
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decide import decide
@@ -29,6 +29,7 @@ def event_of(family: Family, code: str, subcode: str | None, pool: str, product:
         cluster="imagined",
         pool=pool,
         provider=Provider.hybrid,
+        scheduler=SchedulerKind.ECS,  # a fault means the same on all of them
         instance_id=NODE,
         boot_id="boot-1",
         observed_at=datetime.now(UTC),

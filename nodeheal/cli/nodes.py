@@ -10,7 +10,7 @@ from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
 from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Availability, Provider
+from nodeheal.contract.vocabulary import Availability, Provider, SchedulerKind
 
 app = typer.Typer(no_args_is_help=True, help="Nodes: see them, enrol them, take them out of service, give them back.")
 
@@ -132,7 +132,10 @@ def enroll(
     rack: Annotated[
         str | None, typer.Option(help="its rack, so that a failure of the whole rack is recognised")
     ] = None,
-    cluster: Annotated[str | None, typer.Option(help="the ECS cluster, where its agent has not reported yet")] = None,
+    cluster: Annotated[str | None, typer.Option(help="its cluster, where its agent has not reported yet")] = None,
+    scheduler: Annotated[
+        SchedulerKind | None, typer.Option(help="its scheduler, where its agent has not reported yet")
+    ] = None,
     job: Annotated[str | None, typer.Option(help="`none`: the job on its record is over")] = None,
     table: Table = names.TABLE,
 ) -> None:
@@ -144,7 +147,7 @@ def enroll(
         refuse(f"--job {job}: give `{NO_JOB}`; a job is recorded when it is started")
     reason = connect.on_record(why)
     with clearly():
-        said = Enrolment(pool, reason, provider, spare, accelerators, job == NO_JOB, rack, cluster)
+        said = Enrolment(pool, reason, provider, spare, accelerators, job == NO_JOB, rack, cluster, scheduler)
         recorded, done = enroll_node(node, said, connect.ports(table), connect.marks())
     for line in done:
         say(line)

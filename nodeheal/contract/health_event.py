@@ -78,14 +78,14 @@ class NodeFact(Frozen):
     schema_version: Literal[1]
     event_id: Word = Field(description="stable: the same fact has the same id each time it is sent")
     node_id: NodeId
-    cluster: ClusterName = Field(description="the scheduler's cluster: an ECS cluster name")
+    cluster: ClusterName = Field(description="the scheduler's cluster")
     pool: PoolName = Field(description="nodes that can replace one another and share a disruption budget")
     provider: Provider
     instance_id: NodeId = Field(description="equal to node_id")
     boot_id: BootId = Field(description="the boot that the fact is about: /proc/sys/kernel/random/boot_id")
     observed_at: UtcTime = Field(description="when the node saw it, UTC")
     agent_version: Word
-    scheduler: SchedulerKind = Field(default=SchedulerKind.ECS, description="the scheduler of the node")
+    scheduler: SchedulerKind = Field(description="the scheduler of the node")
 
     @model_validator(mode="after")
     def _is_about_one_machine(self) -> "NodeFact":

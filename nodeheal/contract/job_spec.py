@@ -30,7 +30,7 @@ def _absolute(path: str) -> str:
 Directory = Annotated[str, Field(min_length=1, max_length=1_024), AfterValidator(_absolute)]
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_.-]{0,254}$"
 Variable = Annotated[str, Field(pattern=VARIABLE)]
-# ECS accepts 8,192 characters of overrides for a task; run_job's own variables and the JSON around them need some.
+# AWS accepts 8,192 characters of overrides for a task; run_job's own variables and the JSON around them need some.
 OVERRIDES_AT_MOST = 6_000
 
 
@@ -188,7 +188,7 @@ class JobSpec(Frozen):
             raise ValueError("task_definition: mounts, devices and task_role belong into the task definition itself")
         said = [*self.command, *(text for pair in self.environment.items() for text in pair)]
         if self.task_definition is not None and sum(map(len, said)) > OVERRIDES_AT_MOST:
-            told = f"command and environment have more than {OVERRIDES_AT_MOST} characters together, too many for ECS"
+            told = f"command and environment have more than {OVERRIDES_AT_MOST} characters together, too many"
             raise ValueError(f"environment: {told} with a task_definition; put them into it, or give an image")
         return self
 

@@ -212,6 +212,7 @@ class Refusal(_Word):
     RESERVATION_FULL = "RESERVATION_FULL"  # the capacity reservation is full, the broken machine included
     INSTANCE_GONE = "INSTANCE_GONE"  # the machine to replace no longer exists
     TAKEN_OVER = "TAKEN_OVER"  # a person has put the node back into service, or holds it
+    WORK_UNKNOWN = "WORK_UNKNOWN"  # the scheduler does not say what runs on the node
     LEFT_TO_INCIDENT = "LEFT_TO_INCIDENT"  # another incident brings the job back
 
 

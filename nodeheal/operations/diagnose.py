@@ -12,9 +12,9 @@ from pydantic import Field
 
 from nodeheal.contract.health_event import DiagnosticsFinished, Frozen
 from nodeheal.contract.measures import regressions
-from nodeheal.contract.results import TESTS_NAMED, Diagnosed, StepResult
+from nodeheal.contract.results import TESTS_NAMED, Diagnosed, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Check, Outcome, Step, VerbName, Verdict
+from nodeheal.contract.vocabulary import Check, Outcome, Refusal, Step, VerbName, Verdict
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState, node_owner
@@ -24,6 +24,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from nodeheal.services.recovery.spares import claim_node
 from nodeheal.services.saving import node_of
+from nodeheal.services.scheduling import why_work_unknown
 from nodeheal.services.steps import add_timeline_entry, save_node
 
 FIRST_TESTS = 5
@@ -96,6 +97,8 @@ def leave_with_reboot(reboot: Operation, ports: Ports) -> dict[str, str]:
 def _start(operation: Operation, world: World) -> Operation | StepResult:
     ports, request = world.ports, operation.step
     node, now = node_of(operation.node_id, ports), ports.clock()
+    if unknown := why_work_unknown(ports.scheduler_of(node)):
+        return step_result(operation, now, Outcome.REFUSED, unknown, facts=Refused(code=Refusal.WORK_UNKNOWN))
     is_held = request.decision.is_move and claim_node(node.node_id, request.incident_id, ports)
     if node.open_incident != request.incident_id and not is_held:
         why = f"{node.node_id} belongs to incident {node.open_incident or 'nobody'}; its accelerators may be in use"

@@ -185,30 +185,33 @@ def machine_gone(node_id: str, ports: Ports) -> None:
 
 def _start(operation: Operation, world: World) -> None:
     handler = handler_of(operation.verb)
-    taken = _taken_over(operation, world.ports) if handler.needs_isolation else None
-    started = taken or handler.start(operation, world)
+    refused = _why_left_alone(operation, world.ports) if handler.needs_isolation else None
+    started = refused or handler.start(operation, world)
     if isinstance(started, Operation):
         _follow(started, handler, world)  # a fact that came before the record was stored has ended nothing
     else:
         finish(_as_stored(operation, world.ports), started, world.ports)
 
 
-def _taken_over(operation: Operation, ports: Ports) -> StepResult | None:
-    """Returns the refusal of an operation that was not begun, where a person has taken its node over. None: nobody
-    has.
+def _why_left_alone(operation: Operation, ports: Ports) -> StepResult | None:
+    """Returns the refusal of an operation that was not begun, where its node is a person's or its work not known. None:
+    it may begin.
     """
     # Imported here: commands of operators load the engine, and none of them begins such an operation.
     from nodeheal.services.recovery.reserve_attempt import refund_attempt
     from nodeheal.services.recovery.taken_over import why_taken_over
+    from nodeheal.services.scheduling import why_work_unknown
 
     node = ports.nodes.get(operation.node_id)
     if operation.state is not OperationState.PLANNED or node is None or node.open_incident != operation.incident_id:
         return None
-    why = why_taken_over(node, ports)
+    code, why = Refusal.WORK_UNKNOWN, why_work_unknown(ports.scheduler_of(node))
+    if not why:
+        code, why = Refusal.TAKEN_OVER, why_taken_over(node, ports)
     if not why:
         return None
     refund_attempt(operation.step, ports)  # a call before may have reserved it, and sent nothing
-    return step_result(operation, ports.clock(), Outcome.REFUSED, why, facts=Refused(code=Refusal.TAKEN_OVER))
+    return step_result(operation, ports.clock(), Outcome.REFUSED, why, facts=Refused(code=code))
 
 
 def _follow(operation: Operation, handler: Handler, world: World) -> bool:

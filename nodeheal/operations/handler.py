@@ -76,14 +76,14 @@ class Handler:
     `start` sends what is to be sent, once, and returns the operation as it is then, or its result where nothing was to
     be sent. `read` reads the facts. `observe` is pure, and the only place that says whether the verb is done: it gives
     the result, `Act`, or None while there is none; with final facts it always gives a result. `refresh` queries the
-    authority (SSM, EC2, ECS) and records what it says. `machine_stopped` records that EC2 has stopped the machine.
-    `settle` writes what the result means for others, before the workflow has it; it may be repeated.
+    authority (SSM, EC2, the scheduler) and records what it says. `machine_stopped` records that EC2 has stopped the
+    machine. `settle` writes what the result means for others, before the workflow has it; it may be repeated.
 
     `may_repeat`: a start that broke off is made again, for it sends nothing to a node, and people get the same message
     once. `acts_in_step`: an event's function may not do what `Act` asks for, so the workflow calls its step again.
     `refreshes_when_repeated`: a call that is repeated goes on from what the authority says. `is_half_of_step`: another
     operation of the same step follows, so that its end is not the step's. `needs_isolation`: it is not begun on a node
-    that a person has taken over since nodeheal isolated it.
+    that a person has taken over since nodeheal isolated it, nor where the work on it is not known.
     """
 
     start: Callable[[Operation, World], Operation | Result]

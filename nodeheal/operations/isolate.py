@@ -29,19 +29,20 @@ from nodeheal.operations.handler import Handler, World, step_result
 from nodeheal.operations.record import plan_step, update
 from nodeheal.operations.stop_gang import stop_ranks
 from nodeheal.ports import Ports
-from nodeheal.ports.scheduler import Drained, NodePlacement
+from nodeheal.ports.scheduler import Drained, NodePlacement, Scheduler
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.recovery.new_node_places import has_place
 from nodeheal.services.recovery.pool_size import Slots, slots_of
 from nodeheal.services.recovery.queue import in_line_before, is_worked_on, wake_queue
-from nodeheal.services.recovery.unmanaged_tasks import stop_unmanaged_tasks
+from nodeheal.services.recovery.unmanaged_tasks import note_unknown, stop_unmanaged_tasks
 from nodeheal.services.saving import node_of, save_changed
+from nodeheal.services.scheduling import drains_at_once, is_behind_a_machine, is_looked_at_before_drain
 from nodeheal.services.steps import add_timeline_entry, save_node
 
 DRAINED = "isolated"
 HOLDERS_TOLD = 5
 _IN_SERVICE = NodePlacement("", is_schedulable=True)  # of a node that is looked at together with others
-_TOGETHER = 10  # nodes that one call switches off: as many as ECS takes
+_TOGETHER = 10  # nodes that one call switches off: as many as AWS takes
 
 
 def plan(request: StepRequest, ports: Ports) -> Operation:
@@ -75,7 +76,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
             drained = _drain(mine, world)
         except NotAccepted as error:
             _stand_in_line(mine, ports)
-            if ports.scheduler_of(mine.node).requeues:  # ECS only throttles, and a storm must not write for that
+            if is_behind_a_machine(ports.scheduler_of(mine.node)):  # a throttled call is no news, and a storm has many
                 add_timeline_entry(request, ports, "not-drained-yet", f"not drained yet, to be tried again: {error}")
             raise
         if isinstance(drained, StepResult):
@@ -84,8 +85,10 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     record, node = record_of(operation), mine.node
     placement = NodePlacement(record.placement, is_schedulable=False)
     if record.by_us:
+        registry = ports.scheduler_of(node).registry
         with suppress(NotEnrolled, NotAccepted):  # only people read the tag: the gang is stopped without it
-            ports.scheduler_of(node).show_isolation(node, placement, request.incident_id)
+            if registry is not None:
+                registry.show_isolation(node, placement, request.incident_id)
     add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     aside = _stop_others(operation, node, placement, world) if record.has_tasks else ""
     operation = stop_ranks(operation, world, aside)
@@ -103,9 +106,7 @@ def _stop_others(operation: Operation, node: Node, placement: NodePlacement, wor
     except NotAccepted as error:
         if (ports.clock() - drained_at).total_seconds() < request.decision.deadline_seconds:
             raise
-        unknown = f"tasks of others on {node.node_id} are not known, and left to run: {error}"
-        add_timeline_entry(request, ports, "others-not-known", unknown)
-        return f"; {unknown}"
+        return note_unknown(request, node, str(error), ports)
 
 
 def _why_refused(it: _Isolation, world: World) -> StepResult | None:
@@ -130,17 +131,17 @@ def _drain(mine: _Isolation, world: World) -> Operation | StepResult:
     """Switch the node off: by a call of its own, and together with others if it was throttled before."""
     ports, node = world.ports, mine.node
     scheduler = ports.scheduler_of(node)
-    if scheduler.calls_at_once is not None:
-        mine = replace(mine, operation=_wait_for_turn(mine, scheduler.calls_at_once, ports))
+    at_once = drains_at_once(scheduler)
+    if at_once is not None:
+        mine = replace(mine, operation=_wait_for_turn(mine, at_once, ports))
     if mine.operation.line is not None:
         with suppress(NotFound, NotEnrolled):  # the node's own call, below, shows whether it is this node
             together = _drain_together(mine, world)
             if together is not None:
                 return together
     try:
-        # A scheduler that records who drained a node answers that with the drain.
-        looks = scheduler.calls_at_once is None
-        seen = replace(mine, placement=scheduler.placement_of(node) if looks else _IN_SERVICE)
+        is_looked_at = is_looked_at_before_drain(scheduler)
+        seen = replace(mine, placement=scheduler.gate.placement_of(node) if is_looked_at else _IN_SERVICE)
     except NotFound as gone:  # found out before anything is marked, so that nothing stays isolated by accident
         return step_result(mine.operation, ports.clock(), Outcome.FAILED, str(gone))
     marked = _mark(seen, world)
@@ -180,7 +181,7 @@ def _drain_together(mine: _Isolation, world: World) -> Operation | StepResult | 
     """
     ports, scheduler = world.ports, world.ports.scheduler_of(mine.node)
     wanted = [mine, *_behind(mine.operation, ports)]
-    placements = scheduler.names_in_service([it.node for it in wanted]) if len(wanted) > 1 else ()
+    placements = _names_in_service(wanted, scheduler) if len(wanted) > 1 else ()
     if not placements:
         return None
     marked = _mark(mine, world)
@@ -190,8 +191,16 @@ def _drain_together(mine: _Isolation, world: World) -> Operation | StepResult | 
     # Marking takes a while. Leaves out nodes that lost their mark, or whose incident ended, in the meantime.
     others = [it for it in others if _Isolation(it.operation, node_of(it.node.node_id, ports)).holds_node]
     if len(others) < len(wanted) - 1:  # the names cannot be assigned to the nodes that are left
-        placements = scheduler.names_in_service([it.node for it in (marked, *others)])
+        placements = _names_in_service([marked, *others], scheduler)
     return _switch_off([marked, *others], placements, ports) if placements else None
+
+
+def _names_in_service(isolations: Sequence[_Isolation], scheduler: Scheduler) -> Sequence[str]:
+    """Returns the names under which one call drains all of these nodes. Empty: there is no such call."""
+    nodes = [it.node for it in isolations]
+    if not is_looked_at_before_drain(scheduler):
+        return [node.node_id for node in nodes]
+    return scheduler.registry.names_in_service(nodes) if scheduler.registry is not None else ()
 
 
 def _behind(operation: Operation, ports: Ports) -> list[_Isolation]:
@@ -237,7 +246,7 @@ def _switch_off(isolations: Sequence[_Isolation], placements: Sequence[str], por
     Raises NotFound where the scheduler does not know the first one's node any more.
     """
     nodes = [it.node for it in isolations]
-    drained = ports.scheduler_of(nodes[0]).drain_all(nodes, placements)
+    drained = ports.scheduler_of(nodes[0]).gate.drain_all(nodes, placements)
     if nodes[0].node_id not in drained:
         raise NotFound(f"{nodes[0].node_id} in cluster {nodes[0].cluster}: it could not be drained")
     mine, *_ = [_note_drained(it, drained[name], ports) for it in isolations if (name := it.node.node_id) in drained]
@@ -335,8 +344,10 @@ def _record_isolated(it: _Isolation, ports: Ports) -> _Isolation:
 
     def isolated(known: Node) -> Node:
         nonlocal placement
-        if known is not node and ports.scheduler_of(known).calls_at_once is None:
-            placement = ports.scheduler_of(known).placement_of(known)  # others have written it, who may have drained it
+        if known is not node and is_looked_at_before_drain(ports.scheduler_of(known)):
+            placement = ports.scheduler_of(known).gate.placement_of(
+                known
+            )  # others have written it, who may have drained it
         after = moved(known, NodeState.ISOLATED, it.operation.step.decision.reason, ports.clock())
         return replace(after, drained_by_us=known.drained_by_us or placement.is_schedulable)
 
@@ -362,11 +373,12 @@ def switch_on(node: Node, ports: Ports) -> str:
 
     Returns why the scheduler still gives it no work, because a person keeps it. Empty: it does.
     """
-    placement = ports.scheduler_of(node).placement_of(node)
+    gate = ports.scheduler_of(node).gate
+    placement = gate.placement_of(node)
     if placement.why_not:
         return placement.why_not
     try:
-        ports.scheduler_of(node).undrain(node, placement)
+        gate.undrain(node, placement)
     except NotEnrolled:
         if not placement.is_schedulable:
             raise

@@ -38,6 +38,7 @@ from nodeheal.services.jobs.runs import nodes_of_gang
 from nodeheal.services.recovery.reserve_attempt import give_attempt_back, refund_attempt, why_not_act
 from nodeheal.services.recovery.spares import claim_node, claim_spare, claimed_spare
 from nodeheal.services.saving import node_of
+from nodeheal.services.scheduling import may_keep_idle
 from nodeheal.services.steps import add_timeline_entry, clear_if_owner, enter_state, save_node
 
 _GONE = "gone"
@@ -105,7 +106,7 @@ def is_made_for(operation: Operation, node: Node, machine: Machine | None) -> bo
 def groups_of(node: Node, machine: Machine | None, ports: Ports) -> list[str]:
     """Returns the makers of a new node's machine: its Auto Scaling group, its scheduler's cluster."""
     groups = [machine.group] if machine is not None and machine.group else []
-    return [*groups, *([_cluster_of(node)] if ports.scheduler_of(node).requeues else [])]
+    return [*groups, *([_cluster_of(node)] if ports.scheduler_of(node).machines is not None else [])]
 
 
 def take_new_node(operation: Operation, new: Node, ports: Ports) -> Operation:
@@ -153,7 +154,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
             give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.REFUSED, why_not)
     knobs = world.policy.pool(node.pool).replacement
-    if ports.scheduler_of(node).requeues:
+    if not may_keep_idle(ports.scheduler_of(node)):
         return _replace_in_cluster(operation, node, knobs, ports)
     is_hybrid = node.provider is Provider.hybrid
     if is_untouched:
@@ -167,7 +168,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         if spare is not None:
             found = spare.node_id
             return update(operation, ports, lambda one: _moved_on(one, new_node_id=found, is_spare=True))
-    if is_hybrid:  # no API makes a new machine for ECS Anywhere
+    if is_hybrid:  # no API makes a machine on premises
         return _refused(operation, f"pool {node.pool} has no healthy spare without a job", ports)
     return _replace_machine(operation, node, knobs, ports)
 
@@ -177,9 +178,10 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     request, record = operation.step, read_record(operation)
     if record.phase is Phase.NOTHING_ASKED and request.decision.boot_id not in ("", node.boot_id):
         return _refused_for_new_boot(operation, node, ports.clock(), ports)
-    if knobs.by_cluster is None or node.provider is Provider.hyperpod:
+    maker = ports.scheduler_of(node).machines
+    if maker is None or knobs.by_cluster is None or node.provider is Provider.hyperpod:
         if node.provider is Provider.hybrid:
-            return _refused(operation, _no_way(node), ports)
+            return _refused(operation, _no_way(node, ports), ports)
         operation = update(operation, ports, lambda one: _with(one, serves_at_once=True))
         return _replace_machine(operation, node, knobs, ports)
     operation = update(operation, ports, lambda one: _with(one, has_slot=True, serves_at_once=True))
@@ -189,7 +191,7 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     since = record.since or ports.clock().replace(microsecond=0)
     asked = _in_line_of(operation, _cluster_of(node), ports, by_cluster=True, since=since)
     try:
-        ports.scheduler_of(node).have_replaced(node, knobs.by_cluster, _addresses_of_others(node, ports))
+        maker.have_replaced(node, knobs.by_cluster, _addresses_of_others(node, ports))
     except NotAccepted:
         update(asked, ports, _with_nothing_asked)
         raise
@@ -201,10 +203,12 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     return _find_new_node(update(asked, ports, lambda one: _with(one, is_given_back=True)), ports)
 
 
-def _no_way(node: Node) -> str:
+def _no_way(node: Node, ports: Ports) -> str:
     """Why nothing can make another machine for a node of such a scheduler, and what to do."""
-    what = f"{node.node_id} is in no Auto Scaling group, and pool {node.pool} has no replacement.by_cluster"
-    return f"{what}: set it to power_down (ParallelCluster)"
+    what = f"{node.node_id} is in no Auto Scaling group, and"
+    if ports.scheduler_of(node).machines is None:
+        return f"{what} {node.scheduler} makes no machines for its cluster"
+    return f"{what} pool {node.pool} has no replacement.by_cluster: set it to power_down (ParallelCluster)"
 
 
 def _addresses_of_others(node: Node, ports: Ports) -> set[str]:
@@ -236,7 +240,7 @@ def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports
         why = f"{node.instance_id} is gone: no such instance is there to be replaced"
         return _refused(operation, why, ports, Refused(code=Refusal.INSTANCE_GONE))
     if record.serves_at_once and not machine.group:
-        return _refused(operation, _no_way(node), ports)
+        return _refused(operation, _no_way(node, ports), ports)
     if not machine.group and not machine.launch_template:
         why = "is in no Auto Scaling group and comes from no launch template: there is nothing to make another from"
         return _refused(operation, f"{node.instance_id} {why}", ports)

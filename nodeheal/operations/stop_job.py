@@ -13,7 +13,7 @@ from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, job_step
 from nodeheal.services.jobs.runs import await_end, may_write
 from nodeheal.services.jobs.start_gang import find_unnoted, stop_tasks
 
-STOP_REASON = 255  # characters that ECS keeps of one
+STOP_REASON = 255  # characters that a launcher keeps of one
 
 
 def plan(request: JobRequest, ports: Ports) -> Operation:

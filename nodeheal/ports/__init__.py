@@ -4,7 +4,7 @@ An adapter raises `NotAccepted` where the other side provably did not take a cal
 surprise and is raised as it comes: the caller must then look before it acts again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nodeheal.contract.names import EMAIL_CHANNEL
@@ -19,7 +19,7 @@ from nodeheal.ports.commands import NodeCommands, SignUpload
 from nodeheal.ports.compute import EnrolmentTags, Machines, Workflows
 from nodeheal.ports.liveness import Heartbeats, LivenessProbes
 from nodeheal.ports.messaging import HasConfirmed, Notifier
-from nodeheal.ports.scheduler import Scheduler
+from nodeheal.ports.scheduler import GangLauncher, Scheduler
 from nodeheal.ports.storage import (
     AttemptLedger,
     FleetIndex,
@@ -74,9 +74,18 @@ class Ports:
         """The scheduler that the node has. Raises NotFound where this deployment does not serve it."""
         return self._scheduler(node.scheduler, node.node_id)
 
-    def scheduler_for(self, job: Job) -> Scheduler:
-        """The scheduler that runs the job. Raises NotFound where this deployment does not serve it."""
-        return self._scheduler(job.scheduler, job.job_id)
+    def launcher_for(self, job: Job) -> GangLauncher:
+        """What starts the job's ranks. Raises NotFound where this deployment does not serve it, or it starts none."""
+        launcher = self._scheduler(job.scheduler, job.job_id).launcher
+        if launcher is None:
+            raise NotFound(f"{job.job_id} has the scheduler {job.scheduler}, for which nodeheal starts no jobs")
+        return launcher
+
+    def launchers(self) -> Iterator[tuple[SchedulerKind, GangLauncher]]:
+        """What starts ranks, for each scheduler for which nodeheal does that."""
+        for kind, scheduler in self.schedulers.items():
+            if scheduler.launcher is not None:
+                yield kind, scheduler.launcher
 
     def _scheduler(self, kind: SchedulerKind, name: str) -> Scheduler:
         found = self.schedulers.get(kind)

@@ -1,7 +1,8 @@
-"""What the services need of a scheduler, whichever one a node has. Each adapter (`adapters/ecs`) implements all of it.
+"""What the services need of a scheduler, whichever one a node has: a gate, and what else its scheduler can do.
 
-The services ask `Scheduler`. `request_job` also registers task definitions, and people read them and logs. An adapter
-hands on its scheduler's events as `TaskChange` and as drafts of health events (`ports.signals`).
+What a scheduler cannot do is absent from its record `Scheduler`, and never an empty answer. `request_job` also
+registers task definitions, and people read them and logs. An adapter hands on its scheduler's events as `TaskChange`
+and as drafts of health events (`ports.signals`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -10,7 +11,7 @@ from datetime import datetime
 from typing import Protocol
 
 from nodeheal.contract.job_spec import JobSpec
-from nodeheal.contract.vocabulary import EndCause
+from nodeheal.contract.vocabulary import EndCause, SchedulerKind
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
@@ -76,32 +77,32 @@ class TaskChange:
     end_causes: tuple[EndCause, ...] = ()
 
 
-class NodePlacements(Protocol):
-    """Decides whether a node takes new work."""
+@dataclass(frozen=True)
+class SchedulerTraits:
+    """How a scheduler behaves by itself; by default it does nothing unasked. Read in `services/scheduling.py` only."""
+
+    restarts_stopped: bool = False  # it starts again by itself, elsewhere, what was stopped
+    owner_consents_alone: bool = False  # to stop a workload, the consent of its owner is enough, without the pool's
+    fills_idle_nodes: bool = False  # a node in service may be given work at any moment: none is kept as a spare
+    checks_new_nodes: bool = False  # it has a node checked before the first job there
+    records_holder: bool = False  # it always records which person took a node out of service
+    drain_keeps_holder: bool = False  # a drain leaves a node alone that a person has taken, and answers who has it
+    is_behind_a_machine: bool = False  # a machine of the cluster answers for it, and may be down
+    drains_at_once: int | None = None  # drains that a cluster may be asked for at a time; None: any number
+
+
+class NodeGate(Protocol):
+    """Decides whether a node takes new work. Every scheduler has one."""
 
     def placement_of(self, node: Node) -> NodePlacement:
         """Where the node is now. Raises NotFound."""
 
-    def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
-        """The same for many nodes, by node id, in few calls. Raises NotFound."""
-
-    def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
-        """The scheduler's names of these nodes of one cluster, in one call and in no order, if all take new work.
-
-        Empty where one of them does not, or is not known.
-        """
-
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
-        """Take no new work on these nodes of one cluster, in few calls. `placements` are their names, in any order.
+        """Take no new work on these nodes of one cluster, in few calls.
 
-        By node id, those that take none now. Repeating it changes nothing. Raises NotFound where the scheduler knows
-        none of them, and NotEnrolled where one of them may not be touched.
-        """
-
-    def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
-        """Show people at the scheduler which incident the node is isolated for. Nothing is decided by it.
-
-        Raises NotEnrolled where the node may not be touched, and NotAccepted where the call was throttled.
+        `placements`: their names, in any order; their ids where nobody has looked before. By node id, those that take
+        none now. Repeating it changes nothing. Raises NotFound where the scheduler knows none of them, and NotEnrolled
+        where one of them may not be touched.
         """
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
@@ -110,12 +111,58 @@ class NodePlacements(Protocol):
         Raises NotFound, and NotEnrolled where the node may not be touched.
         """
 
+
+class NodeRegistry(Protocol):
+    """A list of nodes that the scheduler's agents have joined, and that can be read and labelled at any time."""
+
+    def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
+        """The scheduler's names of these nodes of one cluster, in one call and in no order, if all take new work.
+
+        Empty where one of them does not, or is not known.
+        """
+
+    def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
+        """Show people at the scheduler which incident the node is isolated for. Nothing is decided by it.
+
+        Raises NotEnrolled where the node may not be touched, and NotAccepted where the call was throttled.
+        """
+
     def liveness(self, node: Node) -> ProbeAnswer:
         """Whether the scheduler reaches its own agent on the node."""
 
 
-class RankRunner(Protocol):
-    """Runs the ranks of training jobs."""
+class Workloads(Protocol):
+    """Manages what runs on a node and nodeheal did not start, and what no service would start again."""
+
+    def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
+        """The tasks of others that run on the node; and those that its fault may have ended already, if it knows them.
+
+        These say so by `before`.
+        """
+
+    def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
+        """Ask it to end, with the grace that its definition gives. False: it had ended otherwise, or is not known.
+
+        Where the scheduler starts it again by itself, it does not as long as the task is held. Asked again with the
+        same reason, it answers the same.
+        """
+
+
+class WorkloadRestarter(Protocol):
+    """Starts again what `Workloads` has stopped, where the scheduler does not do so by itself."""
+
+    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
+        """Start its successor on the node; the successor's id. A successor that exists is not started again.
+
+        Raises NotFound, PlacementRefused.
+        """
+
+
+class GangLauncher(Protocol):
+    """Runs the ranks of training jobs, where nodeheal starts them."""
+
+    def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
+        """Where many nodes are now, by node id, in few calls. Raises NotFound."""
 
     def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         """Start one rank where `task` says; its id. A caller that repeats this asks `find_ranks` first.
@@ -139,42 +186,8 @@ class RankRunner(Protocol):
         """How these ranks of one cluster are, in few calls. A rank that it cannot report on is left out."""
 
 
-class UnmanagedWork(Protocol):
-    """Manages tasks that nodeheal did not start, and that nothing else would start again."""
-
-    def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
-        """The tasks of others that run on the node; and those that its fault may have ended already, if it knows them.
-
-        These say so by `before`.
-        """
-
-    def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
-        """Ask it to end, with the grace that its definition gives. False: it had ended otherwise, or is not known.
-
-        Where the scheduler starts it again by itself, it does not as long as the task is held. Asked again with the
-        same reason, it answers the same.
-        """
-
-    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
-        """Start its successor on the node; the successor's id. A successor that exists is not started again.
-
-        Raises NotFound, PlacementRefused.
-        """
-
-
-class Scheduler(NodePlacements, RankRunner, UnmanagedWork, Protocol):
-    """Everything that a recovery needs of the scheduler of a node."""
-
-    @property
-    def requeues(self) -> bool:
-        """Whether it starts again by itself what was stopped, so that to stop a task needs its owner's consent only."""
-
-    @property
-    def calls_at_once(self) -> int | None:
-        """How many drains a cluster may be asked for at a time, by a machine of its own that answers slowly. Such a
-        scheduler records who drained a node, and a drain leaves a person's as it is. None: AWS takes any number, or
-        throttles.
-        """
+class MachineMaker(Protocol):
+    """Makes the machines of its clusters."""
 
     def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
         """Have the node's cluster replace its machine. Repeating it changes nothing.
@@ -182,6 +195,24 @@ class Scheduler(NodePlacements, RankRunner, UnmanagedWork, Protocol):
         `others`: the addresses of other nodes. Raises NotFound, and PlacementRefused where the cluster cannot, where a
         person has the node, or where the node is said to be at the address of another one.
         """
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """A scheduler that a deployment serves, by what it can do. None: it cannot."""
+
+    kind: SchedulerKind
+    traits: SchedulerTraits
+    gate: NodeGate
+    registry: NodeRegistry | None = None
+    workloads: Workloads | None = None
+    restarter: WorkloadRestarter | None = None
+    launcher: GangLauncher | None = None
+    machines: MachineMaker | None = None
+
+
+# The fields of a scheduler that are ports.
+CAPABILITIES = ("gate", "registry", "workloads", "restarter", "launcher", "machines")
 
 
 class TaskDefinitions(Protocol):

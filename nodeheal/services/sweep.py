@@ -23,8 +23,8 @@ from nodeheal.services.recovery.pool_size import count, note_size
 from nodeheal.services.recovery.queue import wake_after_reset, wake_for_free_slots
 from nodeheal.services.send_digests import announce_digests
 
-# What one run may do. A page of nodes costs one read of a megabyte, a node that is looked at some calls of ECS, SSM and
-# EC2, whose limits all of us share. What is left over, the next run goes on with.
+# What one run may do. A page of nodes costs one read of a megabyte, a node that is looked at some calls of its
+# scheduler, SSM and EC2, whose limits all of us share. What is left over, the next run goes on with.
 NODES_A_RUN = 20_000
 NODES_A_PAGE = 2_000
 LOOKS_A_RUN = 25

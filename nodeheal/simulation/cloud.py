@@ -76,13 +76,13 @@ Acts = Callable[[str, str, str], None]  # verb, node, incident
 
 
 class SimScheduler(MemoryScheduler):
-    """Implements Scheduler. A started task runs after a delay, and a stopped one ends after a delay.
+    """Implements all that a scheduler can do. A started task runs after a delay, and a stopped one ends after a delay.
 
     An unmanaged task on a node that goes down is dead; its owner must start it again.
     """
 
-    def __init__(self, throttles: Throttles, *, requeues: bool = False) -> None:
-        super().__init__(requeues=requeues)
+    def __init__(self, throttles: Throttles) -> None:
+        super().__init__()
         self._throttles = throttles
         self._unmanaged_stopped: dict[str, list[UnmanagedTask]] = {}
         self.on_act: Acts = lambda verb, node_id, why: None

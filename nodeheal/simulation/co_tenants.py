@@ -5,7 +5,6 @@ drills. nodeheal must not touch what is theirs.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.fleet.machine import Remediator
@@ -28,7 +27,6 @@ from nodeheal.simulation.trace import Trace
 UNMANAGED_TASK_SECONDS = 6 * 3_600.0  # duration of an unmanaged task (median)
 OBSERVED_SECONDS = 3_600.0  # duration of observe mode (median)
 LOOKED_AFTER_SECONDS = 6 * 3_600.0  # between two rounds of those who repair the nodes that are not nodeheal's to touch
-MARK = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
 
 
 class CoTenants:
@@ -61,7 +59,8 @@ class CoTenants:
             return
         for node in self._some(records, share.drained):
             scheduler.draining.add(node.node_id)
-            scheduler.held_by_people |= {node.node_id} if scheduler.requeues else set()  # ECS records no reason
+            if scheduler.traits.records_holder:
+                scheduler.held_by_people.add(node.node_id)
             self.drained.add(node.node_id)
             self._trace.tell("drained by people", node.node_id)
         opted_out = {node.node_id: "ours alone" for node in self._some(records, share.opted_out)}
@@ -102,8 +101,8 @@ class CoTenants:
         """Start an unmanaged task, which ends after a while and is followed by another one."""
         self._unmanaged_tasks += 1
         node_id = self._stream.choice(list(self._fleet.nodes))
-        tags = MARK if self._stream.random() < self._share.stoppable else {}
-        unmanaged_task = UnmanagedTask(f"guest-{self._unmanaged_tasks:06d}", "eval:1", started_by="cron", tags=tags)
+        may_stop = self._stream.random() < self._share.stoppable
+        unmanaged_task = UnmanagedTask(f"guest-{self._unmanaged_tasks:06d}", "eval:1", "cron", may_stop)
         scheduler.unmanaged[unmanaged_task.task_id] = (node_id, unmanaged_task)
         self._trace.tell("guest", node_id, unmanaged_task.task_id)
 

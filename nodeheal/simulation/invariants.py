@@ -32,6 +32,7 @@ from nodeheal.domain.verbs import ESCALATION_STEPS
 from nodeheal.operations.replace import replacement_slots
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.recovery.new_node_places import has_place
+from nodeheal.services.scheduling import may_stop_workloads
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.seen import LIVE, Act, Requeue, Seen, Violation
 
@@ -245,7 +246,7 @@ def tasks_of_others_are_left_alone(seen: Seen, node: Node, unmanaged_task: Unman
     where its scheduler starts it again by itself.
     """
     why = "" if unmanaged_task.may_be_stopped else "its owner does not let us"
-    may_stop = seen.policy.pool(node.pool).stops_other_tasks or seen.ports.scheduler_of(node).requeues
+    may_stop = may_stop_workloads(seen.ports.scheduler_of(node), seen.policy.pool(node.pool))
     why = why or ("" if may_stop else "the pool does not let us")
     why = why or ("" if node.state in OUT_OF_SERVICE else f"its node is {node.state}")
     if why:
@@ -295,11 +296,6 @@ def _has_room(seen: Seen, node: Node) -> bool:
     is_fresh = any(change.at > since for change in node.state_changes)
     idle = seen.slurm.idle_seconds(node.node_id) if seen.slurm is not None else 0.0
     return not is_out and not is_fresh and idle > _TO_GIVE_BACK_SECONDS
-
-
-def slurm_starts_and_stops_its_jobs(seen: Seen, call: str, about: str) -> Iterator[Violation]:
-    """On nodes of Slurm nodeheal starts no task and no rank, and stops no rank."""
-    yield Violation(seen.agenda.now, slurm_starts_and_stops_its_jobs.__name__, about, f"{call} was called")
 
 
 def no_diagnosis_beside_a_job(seen: Seen, node: Node) -> Iterator[Violation]:
@@ -444,7 +440,7 @@ def nodes_in_service_take_work(seen: Seen, node_id: str) -> Iterator[Violation]:
     is_left_to_people = node.open_incident is not None or node_id in {*seen.drained, *seen.broken_off}
     if is_left_to_people or node.state in OUT_OF_SERVICE | {NodeState.RETIRED}:
         return
-    is_drained = node.drained_by_us or node_id in seen.ports.scheduler_of(node).draining  # type: ignore[attr-defined]
+    is_drained = node.drained_by_us or node_id in seen.ports.scheduler_of(node).gate.draining  # type: ignore[attr-defined]
     incidents = seen.incidents.incidents.values() if is_drained else ()
     is_a_humans = any(one.node_id == node_id and one.state is IncidentState.ESCALATED for one in incidents)
     if is_drained and not is_a_humans:
@@ -502,7 +498,6 @@ ALL = (
     stopped_tasks_come_back,
     a_job_is_requeued_once,
     requeued_jobs_run_again,
-    slurm_starts_and_stops_its_jobs,
     no_diagnosis_beside_a_job,
     nothing_stale_opens_an_incident,
     no_act_on_stale_news,

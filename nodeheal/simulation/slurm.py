@@ -12,14 +12,13 @@ from functools import partial
 from typing import TypeVar
 
 from nodeheal.adapters.slurm.controller import ANSWER_SECONDS
-from nodeheal.adapters.slurm.scheduler import SlurmScheduler
-from nodeheal.contract import names
-from nodeheal.domain.errors import NotAccepted, PlacementRefused
+from nodeheal.adapters.slurm.scheduler import TRAITS
+from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
-from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
+from nodeheal.ports.scheduler import Drained, NodePlacement, Scheduler
 from nodeheal.simulation.agenda import Agenda, Due
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.cloud import SimScheduler, Throttles
@@ -237,29 +236,24 @@ class SlurmCluster:
 
 
 class SimSlurm(SimScheduler):
-    """Implements Scheduler. Each call but those without a meaning on Slurm is one command to the controller's
-    machine.
-    """
+    """Implements what Slurm can do. Each call is one command to the controller's machine."""
+
+    traits = TRAITS
 
     def __init__(self, throttles: Throttles, cluster: SlurmCluster) -> None:
-        super().__init__(throttles, requeues=True)
-        self.calls_at_once = SlurmScheduler.calls_at_once
+        super().__init__(throttles)
         self.machine = ControllerMachine()
         self.drained_at: dict[str, float] = {}
         self._cluster = cluster
         cluster.takes_work = lambda node_id: node_id not in self.draining
         self.on_hand_over: Callable[[Node], None] = lambda node: None
         self.handed_over: set[str] = set()  # nodes whose machines the cluster was to replace
-        self.on_foreign: Callable[[str, str], None] = lambda call, about: None  # calls that only Slurm may make
+
+    def as_scheduler(self, kind: SchedulerKind) -> Scheduler:
+        return Scheduler(kind, self.traits, self, workloads=self, machines=self)
 
     def placement_of(self, node: Node) -> NodePlacement:
         return self._answered(lambda: super(SimScheduler, self).placement_of(node))
-
-    def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
-        return self._answered(lambda: {node.node_id: super(SimScheduler, self).placement_of(node) for node in nodes})
-
-    def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
-        return [node.node_id for node in nodes]
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
         return self._answered(lambda: {node.node_id: self._drain(node) for node in nodes})
@@ -274,9 +268,6 @@ class SimSlurm(SimScheduler):
 
     def _kept_out(self, node: Node) -> str:
         return "drained by people" if node.node_id in self.held_by_people else ""
-
-    def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
-        """Do nothing: the drain's reason names the incident."""
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         def resume() -> None:
@@ -296,46 +287,22 @@ class SimSlurm(SimScheduler):
 
         self._answered(hand_over)
 
-    def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
-        self.on_foreign("start_rank", job.job_id)
-        raise PlacementRefused("Slurm starts the jobs of its nodes itself")
-
-    def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
-        return {}
-
-    def confirm_ranks(self, job: Job, run: Run, ranks: Sequence[GangTask]) -> Sequence[GangTask]:
-        return []
-
-    def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
-        self.on_foreign("stop_rank", task_id)
-
-    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
-        return []
-
-    def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
-        return []
-
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
         return self._answered(lambda: list(self._tasks(node.node_id)))
 
     def _tasks(self, node_id: str) -> Iterator[UnmanagedTask]:
         job = self._cluster.at_work.get(node_id)
         if job is not None:
-            tags = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE} if job.may_requeue else {}
             known = json.dumps({"address": node_id, "restarts": job.restarts})
-            yield UnmanagedTask(job.job_id, f"job of {job.size} nodes", started_by="eve", overrides=known, tags=tags)
+            yield UnmanagedTask(job.job_id, f"job of {job.size} nodes", "eve", job.may_requeue, known)
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         def requeue() -> bool:
             self.on_stop_unmanaged(node, task)
-            restarts = json.loads(task.overrides)["restarts"]
+            restarts = json.loads(task.scheduler_json)["restarts"]
             return self._cluster.requeue(task.task_id, node.node_id, restarts, is_held=task.is_held)
 
         return self._answered(requeue)
-
-    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
-        self.on_foreign("restart_unmanaged_task", task.task_id)
-        return task.task_id
 
     def node_down(self, node: GroundTruth) -> None:
         self._cluster.node_down(node)

@@ -35,7 +35,6 @@ from nodeheal.simulation.invariants import (
     only_nodes_in_service_take_work,
     requeued_jobs_run_again,
     serial_of,
-    slurm_starts_and_stops_its_jobs,
     stopped_tasks_come_back,
     tasks_of_others_are_left_alone,
     two_runs_never_write_at_once,
@@ -176,10 +175,6 @@ class Watch:
                 self._look_for_it_later(job)
 
         self.look_later(SETTLED_SECONDS, look)
-
-    def acted_for_slurm(self, call: str, about: str) -> None:
-        """Record a call that only Slurm may make."""
-        self._hold(slurm_starts_and_stops_its_jobs(self.seen, call, about))
 
     def diagnosed(self, node: Node) -> None:
         """Check diagnostics that are sent to a node."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from nodeheal.contract.health_event import CheckpointFound, Sight
 from nodeheal.contract.job_spec import Checkpoints, Preflight
-from nodeheal.contract.vocabulary import CheckpointFormat, JobState
+from nodeheal.contract.vocabulary import CheckpointFormat, JobState, SchedulerKind
 from nodeheal.domain.errors import Conflict, NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
@@ -68,6 +68,7 @@ class Training(Ranks):
             preflight=Preflight(level=1),
             submission=1,
             submitted_at=self._agenda.clock(),
+            scheduler=SchedulerKind.ECS,  # on the others nodeheal starts no jobs
         )
         self._gangs[name] = Gang(name, lasts, self._agenda.now)
         try:

@@ -150,7 +150,7 @@ class World:
         if slurm is None or not isinstance(scheduler, SimSlurm):
             return
         watch.seen.slurm = slurm
-        slurm.on_requeued, scheduler.on_foreign = watch.job_requeued, watch.acted_for_slurm
+        slurm.on_requeued = watch.job_requeued
         scheduler.on_hand_over = self.machines.remake
         self.commands.on_diagnose = watch.diagnosed
         self.fleet.on_exit = slurm.exits

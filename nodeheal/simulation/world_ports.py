@@ -1,6 +1,6 @@
 """Creates every port of one pool's world: the memory stores, and simulations of what acts."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
@@ -8,6 +8,7 @@ from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.owners import MemoryConfirmations
 from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryHardwareStore, MemoryRecordsEpoch
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import CAPABILITIES, Scheduler
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.cloud import SimCommands, SimLivenessProbes, SimNotifier, SimScheduler, SimWorkflows, Throttles
@@ -73,7 +74,7 @@ def world_ports(
         operations=operations,
         jobs=jobs,
         job_notes=SimJobNotes(jobs),
-        schedulers={setting.scheduler: scheduler},
+        schedulers={setting.scheduler: scheduler.as_scheduler(setting.scheduler)},
         commands=commands,
         machines=machines,
         hyperpod=machines,  # no node here is HyperPod's
@@ -98,8 +99,14 @@ def with_fault_injection(raw: Ports, injector: Injector) -> Ports:
     seams: dict[str, Any] = {field.name: getattr(raw, field.name) for field in fields(Ports)}
     for name in sorted(seams.keys() - {*_PLAIN, "schedulers"}):
         seams[name] = FaultInjectingPort(name, seams[name], injector)
-    seams["schedulers"] = {
-        kind: FaultInjectingPort("scheduler", one, injector, plain=_PLAIN_OF_SCHEDULER)
-        for kind, one in raw.schedulers.items()
-    }
+    seams["schedulers"] = {kind: _with_faults(one, injector) for kind, one in raw.schedulers.items()}
     return Ports(**seams)
+
+
+def _with_faults(scheduler: Scheduler, injector: Injector) -> Scheduler:
+    """Return the scheduler with failure injection; an object that is several capabilities stays one."""
+    can: dict[str, Any] = {name: port for name in CAPABILITIES if (port := getattr(scheduler, name)) is not None}
+    seams: dict[int, Any] = {
+        id(one): FaultInjectingPort("scheduler", one, injector, _PLAIN_OF_SCHEDULER) for one in can.values()
+    }
+    return replace(scheduler, **{name: seams[id(one)] for name, one in can.items()})

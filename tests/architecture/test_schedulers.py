@@ -1,38 +1,46 @@
-"""A scheduler has one home: its words stand in its adapter, and not in the domain or the contract."""
+"""A scheduler has one home: its name stands in its folder, in the vocabulary and in one table, and nowhere else."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from nodeheal.contract.vocabulary import SchedulerKind
 from stacks.settings import REPOSITORY
 
-# As identifiers, in strings and in comments alike.
+CORE = ("contract", "domain", "operations", "ports", "services", "adapters")
+# Where a name belongs: the folder of its scheduler, the closed list, and the table.
+HOMES = (
+    *(f"adapters/{kind.lower()}/" for kind in SchedulerKind),
+    "adapters/schedulers.py",
+    "contract/vocabulary.py",
+)
+# The names, by themselves or within an identifier, and words that are only of ECS.
+_NAMES = "|".join(SchedulerKind)
 _WORDS = re.compile(
-    r"(?<![A-Za-z])(?:ecs|ECS)(?![a-z])|Ecs[A-Z]|UserInitiated\b|startedBy|[tT]askDefinition(?=[A-Z\"'])|containerInstance"
-    r"|container[- ]instance",
+    rf"(?<![A-Za-z])(?i:{_NAMES})(?![a-z])|(?:{'|'.join(kind.title() for kind in SchedulerKind)})[A-Z]"
+    r"|UserInitiated\b|startedBy|[tT]askDefinition(?=[A-Z\"'])|containerInstance|container[- ]instance",
 )
 # What must remain, a line each, by file; and why.
 REMAINS = {
+    "adapters/aws/account.py": (["docs/ecs-anywhere.md, "], "the page that says how DCGM comes onto a node, on any"),
+    "adapters/aws/ec2_remediators.py": (
+        ["is_ecs = ", "Remediator.ecs_managed_instances if is_ecs"],
+        "AWS's own name for who repairs a machine, whichever scheduler its node has",
+    ),
     "domain/fleet/machine.py": (
         ["ecs_managed_instances = ", "Remediator.ecs_managed_instances: "],
-        "a value of stored policies, and what people are told of it: AWS's own name for who repairs a machine",
+        "the same, a value of policies, and what people are told of it",
     ),
-    "domain/jobs/job.py": (["SchedulerKind.ECS"], "stored jobs do not say which scheduler they have"),
-    "domain/fleet/node.py": (["SchedulerKind.ECS"], "stored nodes do not say which scheduler they have"),
-    "contract/health_event.py": (
-        ["SchedulerKind.ECS", "an ECS cluster name"],
-        "reports of version 0.1 do not say which scheduler their node has; the text is part of the published schema",
-    ),
-    "contract/vocabulary.py": (['ECS = "ECS"'], "the closed list of schedulers"),
     "contract/names.py": (
-        ["STATE_CHANGE = ", "HEALTH_CHANGE = ", "# `startedBy` of a task"],
-        "types of events by which the stacks route, and the form of a mark that is in their patterns: "
-        "stacks may not import adapters",
-    ),
-    "contract/job_spec.py": (
-        ["# ECS accepts 8,192 characters", "characters together, too many for ECS"],
-        "a limit of job files, which are refused where they are read",
+        [
+            "STATE_CHANGE = ",
+            "HEALTH_CHANGE = ",
+            "# `startedBy` of a task",
+            "of a Slurm controller",
+            "SLURM_CONTROLLER_TAG",
+        ],
+        "types of events, a mark and a tag by which the stacks route and permit: stacks may not import adapters",
     ),
 }
 
@@ -43,16 +51,15 @@ def _lines(file: Path) -> list[str]:
 
 def _files() -> dict[str, Path]:
     root = REPOSITORY / "nodeheal"
-    found = [path for part in ("domain", "contract") for path in (root / part).rglob("*.py")]
-    return {path.relative_to(root).as_posix(): path for path in found}
+    found = {path.relative_to(root).as_posix(): path for part in CORE for path in (root / part).rglob("*.py")}
+    return {name: path for name, path in found.items() if not name.startswith(HOMES)}
 
 
-def test_the_words_of_ecs_stand_in_its_adapter_and_what_remains_is_listed() -> None:
-    said = {name: _lines(path) for name, path in _files().items()}
+def test_the_name_of_a_scheduler_stands_at_home_and_what_remains_is_listed() -> None:
     unlisted = [
         f"{name}: {line}"
-        for name, lines in said.items()
-        for line in lines
+        for name, path in _files().items()
+        for line in _lines(path)
         if not any(part in line for part in REMAINS.get(name, ([], ""))[0])
     ]
 
@@ -66,7 +73,19 @@ def test_what_is_listed_is_there(name: str) -> None:
     assert [part for part in REMAINS[name][0] if not any(part in line for line in lines)] == []
 
 
-@pytest.mark.parametrize("text", ["ECS_TASK", "an ECS task", "ecs", "EcsTask", "UserInitiated", '"containerInstances"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ECS_TASK",
+        "an ECS task",
+        "ecs",
+        "EcsTask",
+        "_slurm_controller",
+        "of Slurm",
+        "UserInitiated",
+        '"containerInstances"',
+    ],
+)
 def test_the_words_are_seen(text: str) -> None:
     assert _WORDS.search(text)
 
@@ -76,10 +95,12 @@ def test_other_words_are_not(text: str) -> None:
     assert not _WORDS.search(text)
 
 
-def test_services_name_no_adapter_of_a_scheduler() -> None:
-    folders = [REPOSITORY / "nodeheal" / name for name in ("services", "operations")]
-    for path in (file for folder in folders for file in folder.rglob("*.py")):
-        assert "adapters.ecs" not in path.read_text("utf-8"), Path(path).name
+def test_what_a_scheduler_does_by_itself_is_read_in_one_module() -> None:
+    folders = [REPOSITORY / name for name in ("nodeheal", "lambdas")]
+    files = [file for folder in folders for file in folder.rglob("*.py") if "simulation" not in file.parts]
+    readers = [file.name for file in files if ".traits." in file.read_text("utf-8")]
+
+    assert readers == ["scheduling.py"]
 
 
 # The seam's price: what a second scheduler names itself in, outside of its adapter and of the commands.
@@ -87,11 +108,9 @@ KNOW_SLURM = {
     "nodeheal/adapters/schedulers.py": "its rows",
     "nodeheal/contract/names.py": "the tag of the controller's machine, which the stacks put into permissions",
     "nodeheal/contract/vocabulary.py": "the closed list of schedulers",
-    "nodeheal/domain/fleet/machine.py": "what its clusters understand as an order to replace a machine",
-    "nodeheal/domain/policy/policy_models.py": "the option that chooses between them, with its text",
     "stacks/permission.py": "what asking its controller needs",
 }
-_MOST = 8
+_MOST = 4
 # Its adapter and what reads its output; commands of the agent and of operators; what plays it (ADR 63).
 _OF_SLURM = ("adapters/slurm/", "parsers/slurm", "parsers/sbatch", "agent/", "cli/", "simulation/")
 

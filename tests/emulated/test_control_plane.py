@@ -172,6 +172,7 @@ _FACT = frozenset(
         "boot_id",
         "observed_at",
         "agent_version",
+        "scheduler",
     }
 )
 

@@ -187,7 +187,7 @@ def is_clean(cloud: Sandbox, ports: Ports) -> bool:
 def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, grace: Operator) -> None:
     ecs, steps = grace.client("ecs"), grace.client("stepfunctions")
     node = ports.nodes.in_pool("wired")[0]
-    placement = ports.scheduler_of(node).placement_of(node)
+    placement = ports.scheduler_of(node).gate.placement_of(node)
     idle = {"name": "c", "image": "numpy-trainer", "memory": 64, "command": ["true"]}
     registered = cloud.client("ecs").register_task_definition(
         family="nodeheal-other", requiresCompatibilities=["EXTERNAL"], networkMode="host", containerDefinitions=[idle]

@@ -84,8 +84,8 @@ def test_a_node_that_has_not_reported_is_announced_with_its_rack(cloud: Sandbox,
     words = ("nodes", "enroll", handle.node_id, "--pool", "announced", "--rack", "r7", "--why", "racked")
 
     unsaid = ada.types(*words)
-    nowhere = ada.types(*words, "--cluster", "another")
-    enrolled = ada.does(*words, "--cluster", "training")
+    nowhere = ada.types(*words, "--cluster", "another", "--scheduler", "ECS")
+    enrolled = ada.does(*words, "--cluster", "training", "--scheduler", "ECS")
 
     assert "give --cluster" in unsaid.stderr
     assert nowhere.returncode == 1

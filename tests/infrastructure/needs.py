@@ -34,7 +34,6 @@ _CLASSES = {
     "policy_reader": ("policy_reader", "PolicyReader"),
     "pools": ("limits", "DynamoPoolStore"),
     "scheduler": ("ecs.scheduler", "EcsScheduler"),  # and, of a node, Slurm's
-    "job_scheduler": ("ecs.scheduler", "EcsScheduler"),  # Slurm runs no job of ours
     "sign_upload": ("evidence", "S3UploadSigner"),
     "task_definitions": ("ecs.task_definitions", "EcsTaskDefinitions"),
     "operations": ("stores", "DynamoOperationStore"),
@@ -73,7 +72,7 @@ _HELPERS = {
     "_owners": ("ec2_remediators", "Remediators"),
 }
 _HELPERS |= {
-    "scheduler": ("ecs.scheduler", "EcsScheduler"),
+    "registry": ("ecs.scheduler", "EcsScheduler"),
     "_controller": ("slurm.controller", "SlurmController"),
     "_hyperpod": ("hyperpod", "HyperPodMachines"),
 }

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from nodeheal.operations.verbs import HANDLERS
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import CAPABILITIES
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY
 
 PORTS = frozenset(Ports.__dataclass_fields__) - {"channels", "clock", "console_links", "decide", "schedulers"}
 VERBS = frozenset({"has_confirmed", "sign_upload"})  # ports that are one call
-OF_WHOSE = ("scheduler_of", "scheduler_for")  # of a node, for a job
+OF_A_SCHEDULER = frozenset(CAPABILITIES) - {"machines"} | {"maker"}
 _FOLDERS = ("nodeheal/operations", "nodeheal/services", "nodeheal/domain", "lambdas")
 # They serve every function: what a wrapper does with the policy, the function that asks for it refers to itself.
 _NOT_FOLLOWED = frozenset(
@@ -27,7 +28,7 @@ _NOT_FOLLOWED = frozenset(
         # The engine calls whichever verb an operation has. Which these are for each function, says `_verbs_of`.
         "nodeheal.operations.engine.handler_of",
         # The engine asks for those verbs whose handler says so: see `_ASKS_WHOSE`.
-        "nodeheal.operations.engine._taken_over",
+        "nodeheal.operations.engine._why_left_alone",
         "nodeheal.operations.verbs.HANDLERS",
         "nodeheal.operations.verbs._FILES",
     }
@@ -166,7 +167,7 @@ def _calls(name: str) -> Iterator[str]:
             if isinstance(node, ast.Attribute) and _is_port(node.value):
                 yield f"{node.value.attr}.{node.attr}"  # type: ignore[attr-defined]
             elif isinstance(node, ast.Attribute) and _is_scheduler(node.value):
-                yield f"{_whose_scheduler(node.value)}.{node.attr}"
+                yield f"scheduler.{node.attr}"
             elif isinstance(node, ast.Attribute) and _is_machines(node.value):
                 yield from (f"{port}.{node.attr}" for port in ("machines", "hyperpod"))
             elif isinstance(node, ast.Attribute) and node.attr in VERBS and _is_port(node):
@@ -188,10 +189,11 @@ def _is_port(node: ast.expr) -> bool:
 
 
 def _is_scheduler(node: ast.expr) -> bool:
-    """Whether it is spelled `ports.scheduler_of(node)`, or is one of all that there are, by its name."""
-    if isinstance(node, ast.Name):
-        return node.id == "scheduler"
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OF_WHOSE
+    """Whether it is spelled `ports.scheduler_of(node).gate`, `ports.launcher_for(job)`, or `gate`, by its name."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "launcher_for"
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name in OF_A_SCHEDULER
 
 
 def _is_machines(node: ast.expr) -> bool:
@@ -199,12 +201,6 @@ def _is_machines(node: ast.expr) -> bool:
     if isinstance(node, ast.Name):
         return node.id == "machines"
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "machines_of"
-
-
-def _whose_scheduler(node: ast.expr) -> str:
-    """`job_scheduler`: that of a job of ours. Whoever asks a scheduler by its name asks for ranks."""
-    of = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-    return "job_scheduler" if of == "scheduler_for" else "scheduler"
 
 
 def _dotted(path: Path) -> str:

@@ -127,6 +127,7 @@ class Node(NodeRoot):
 @pytest.fixture
 def node(tmp_path: Path, bucket: Bucket, both: Wheelhouse) -> Node:
     config = {"node_id": "mi-0a1b2c3d4e5f67890", "cluster": "training", "pool": "h100", "provider": "hybrid"}
+    config["scheduler"] = "ECS"
     made = Node(tmp_path / "root", {**config, "region": "eu-central-1"})
     executable(made.tools / "python3", f'#!/bin/sh\nexec {sys.base_prefix}/bin/python3 "$@"\n')
     keys = "aws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = secret\n"
@@ -291,7 +292,7 @@ def test_the_deployed_document_names_the_object_and_its_hash(real: Template, bui
     assert len(text.encode()) < DOCUMENT_BYTES
 
 
-WHOLE = 'cluster = "training"\npool = "h100"\n'
+WHOLE = 'cluster = "training"\nscheduler = "ECS"\npool = "h100"\n'
 
 
 @pytest.fixture

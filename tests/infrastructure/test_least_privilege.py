@@ -86,7 +86,7 @@ def test_the_reader_sees_calls_grants_and_values_of_the_adapters() -> None:
     assert ("dynamodb:Scan", "{heartbeats}") in needs_of("heartbeats.newest")
     assert ("sts:AssumeRole", "nodeheal-controllers-{region}") in needs_on_slurm("scheduler.undrain")
     assert needs_on_slurm("scheduler.restart_unmanaged_task") == frozenset()
-    assert needs_on_slurm("job_scheduler.placements_of") == frozenset()
+    assert needs_on_slurm("scheduler.placements_of") == frozenset()
 
 
 # What Step Functions does for each kind of task, in the name of the workflow's role.

@@ -102,7 +102,7 @@ def refused(template: Template, place: Place = HERE) -> list[str]:
 def full(tmp_path_factory: pytest.TempPathFactory) -> Template:
     """With every setting that adds a resource."""
     config = tmp_path_factory.mktemp("agent") / "agent.toml"
-    config.write_text('cluster = "training"\npool = "h100"\n', encoding="utf-8")
+    config.write_text('cluster = "training"\nscheduler = "ECS"\npool = "h100"\n', encoding="utf-8")
     given = {"alert_emails": ["oncall@example.com"], "agent_pools": {"h100": str(config)}}
     return synthesize({"nodeheal": given})
 

@@ -128,7 +128,7 @@ def test_synth_ends_with_one_line_and_no_traceback(tmp_path: Path) -> None:
 
 def test_the_configuration_of_a_pools_agents_names_that_pool(tmp_path: Path) -> None:
     config = tmp_path / "agent.toml"
-    config.write_text('cluster = "training"\npool = "other"\n')
+    config.write_text('cluster = "training"\nscheduler = "ECS"\npool = "other"\n')
 
     with pytest.raises(SettingsError, match=r"agent_pools.*has the pool 'other', but is given for 'h100'"):
         load(nodeheal={"agent_pools": {"h100": str(config)}})

@@ -14,7 +14,6 @@ from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.jobs import job_nodes
 from nodeheal.services.recovery import return_to_service, unmanaged_tasks
 from nodeheal.simulation.cloud import SimWorkflows
-from nodeheal.simulation.co_tenants import MARK
 from nodeheal.simulation.faults import Fault, Kind
 from nodeheal.simulation.setting import CALM, OperatorTimes, Setting, SlurmJobs, Work, with_slurm
 from nodeheal.simulation.slurm import SlurmCluster
@@ -128,13 +127,13 @@ def _first(world: World) -> str:
 
 def a_node_that_people_have_drained_fails(world: World) -> None:
     world.scheduler.draining.add(_first(world))
-    world.scheduler.held_by_people |= {_first(world)} if world.scheduler.requeues else set()
+    world.scheduler.held_by_people |= {_first(world)} if world.scheduler.traits.records_holder else set()
     world.co_tenants.drained.add(_first(world))
     strike(world, 60)
 
 
 def a_node_with_a_task_of_others_fails(world: World) -> None:
-    unmanaged_task = UnmanagedTask("task-of-others", "eval:1", tags=MARK)
+    unmanaged_task = UnmanagedTask("task-of-others", "eval:1", may_be_stopped=True)
     world.scheduler.unmanaged[unmanaged_task.task_id] = (_first(world), unmanaged_task)
     strike(world, 60)
 
@@ -222,7 +221,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
         Work(share=0),
     ),
     "tasks_of_others_are_left_alone": (
-        cut(unmanaged_tasks.stop_unmanaged_tasks, "policy.pool(node.pool).stops_other_tasks", "True"),
+        cut(unmanaged_tasks.stop_unmanaged_tasks, "may_stop_workloads(scheduler, policy.pool(node.pool))", "True"),
         a_node_with_a_task_of_others_fails,
         ACT,
         Work(share=0),
@@ -251,14 +250,8 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
         ACT,
         SLURM,
     ),
-    "slurm_starts_and_stops_its_jobs": (
-        cut(unmanaged_tasks.stop_unmanaged_tasks, "by_us and is_requeued"),
-        a_job_on_all_nodes_loses_one,
-        ACT,
-        SLURM,
-    ),
     "no_diagnosis_beside_a_job": (
-        cut(replace_node._start, "ports.scheduler_of(node).requeues"),
+        cut(replace_node._start, "not may_keep_idle(ports.scheduler_of(node))"),
         a_node_breaks_while_jobs_run_on_all_others,
         ACT,
         SLURM,

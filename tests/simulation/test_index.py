@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState, VerbName
-from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.simulation.agenda import Agenda
@@ -15,6 +14,7 @@ from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.setting import CALM, Cloud
 from nodeheal.simulation.stores import SimFleetIndex, SimIncidents, SimNodes, SimOperations
+from tests.support.jobs import ecs_job
 from tests.unit.builders import ACT, NOW, node, xid
 
 ALWAYS = Cloud(index_late=1.0, index_seconds=60.0)
@@ -157,7 +157,7 @@ def test_the_sweep_sees_nodes_as_the_index_has_them(agenda: Agenda, index: Index
 def test_a_job_is_listed_as_running_a_while_after_its_end(agenda: Agenda, index: Index) -> None:
     jobs = SimJobs(index)
     notes = SimJobNotes(jobs)
-    begun = Job("llama", "demo", "training", "trainer:1", "trainer", 2, state=JobState.RUNNING)
+    begun = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, state=JobState.RUNNING)
     jobs.save(begun)
     later(agenda)
 

@@ -131,14 +131,6 @@ def test_an_order_whose_answer_comes_too_late_is_sent_again_and_carried_out_once
     assert world.watch.violations == []
 
 
-def test_a_rank_that_is_stopped_on_a_node_of_slurm_is_named() -> None:
-    world = calm(ACT, SLURM)
-
-    world.scheduler.stop_rank("training", "task-1", "by mistake")
-
-    assert _told(world) == {("slurm_starts_and_stops_its_jobs", "stop_rank was called")}
-
-
 def test_random_schedules_over_nodes_of_slurm_break_no_invariant() -> None:
     done, incidents, broken, surprises = run_some(SCHEDULES, SchedulerKind.SLURM)
 

@@ -35,7 +35,7 @@ def configure(slurm: Slurm, tmp_path: Path) -> Configure:
         (folder / "boot_id").write_text("boot-1\n")
         known: dict[str, object] = {
             **{"node_id": "mi-0a1b2c3d4e5f67890", "cluster": "training", "pool": "h100", "provider": "hybrid"},
-            **{"region": "eu-central-1", "endpoint_url": "http://127.0.0.1:9", "checks": []},
+            **{"scheduler": "SLURM", "region": "eu-central-1", "endpoint_url": "http://127.0.0.1:9", "checks": []},
             **{"state_dir": str(folder / "state"), "orders_dir": str(folder / "orders")},
             "boot_id_file": str(folder / "boot_id"),
         }

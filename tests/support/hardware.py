@@ -33,6 +33,7 @@ def reports_hardware(ports: Ports, node_id: str, reporter: str = "", **changes: 
         "cluster": node.cluster,
         "pool": node.pool,
         "provider": node.provider,
+        "scheduler": node.scheduler,
         "instance_id": reporter or node_id,
         "boot_id": node.boot_id,
         "observed_at": ports.clock(),

@@ -12,13 +12,12 @@ from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.domain.errors import NotEnrolled, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
-from nodeheal.ports.scheduler import Scheduler
 from tests.unit.builders import node
 
 NAMES = [f"mi-{number:017x}" for number in range(23)]
 NODES = [node(name) for name in NAMES]
 AT_ONCE = 10  # container instances in one UpdateContainerInstancesState
-TASK = UnmanagedTask("task-1", "eval:3", "cron", "", "EXTERNAL", "{}", {})
+TASK = UnmanagedTask("task-1", "eval:3", "cron")
 
 
 class Cluster:
@@ -28,8 +27,8 @@ class Cluster:
         self.memory = MemoryScheduler()
         self.calls: Counter[str] = Counter()
 
-    def scheduler(self, adapter: str) -> Scheduler:
-        return self.memory if adapter == "memory" else EcsScheduler(lambda: self, lambda: self)  # type: ignore[return-value, arg-type]
+    def scheduler(self, adapter: str) -> MemoryScheduler | EcsScheduler:
+        return self.memory if adapter == "memory" else EcsScheduler(lambda: self, lambda: self)  # type: ignore[arg-type, return-value]
 
     def disconnect(self, name: str) -> None:
         self.memory.disconnected.add(f"placement-of-{name}")

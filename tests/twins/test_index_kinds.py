@@ -13,11 +13,11 @@ from moto import mock_aws
 from nodeheal.adapters.aws.items import Item
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState, VerbName
-from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from tests.support.jobs import ecs_job
 from tests.twins.test_stores import dynamo_ports
 from tests.unit.builders import ACT, NOW, FrozenClock, node, under_way, xid
 
@@ -87,7 +87,7 @@ def test_an_item_that_is_no_job_keeps_the_sweep_from_nothing_else(
     ports: Ports, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every run of the sweep broke off at it: nobody's silence was heard, and nobody who waited was woken."""
-    ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", 2))
+    ports.jobs.save(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2))
     table = ports.jobs._table  # type: ignore[attr-defined]
     real = table.get(names.job_pk("llama"), names.JOB_SK)
     keys = {names.PARTITION_KEY, names.SORT_KEY, names.INDEX_PARTITION_KEY, names.INDEX_SORT_KEY}

@@ -11,6 +11,7 @@ from nodeheal.contract.job_spec import PARTS_AT_MOST
 from nodeheal.contract.vocabulary import JobState, Outcome
 from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Hang, Job, Run
 from nodeheal.ports import Ports
+from tests.support.jobs import ecs_job
 from tests.twins.test_stores import clock, ports
 from tests.unit.builders import NOW
 
@@ -18,7 +19,7 @@ __all__ = ["clock", "ports"]  # the fixtures
 
 
 def job(name: str, pool: str = "demo", **changes: object) -> Job:
-    return replace(Job(name, pool, "training", "trainer:1", "trainer", 2), **changes)  # type: ignore[arg-type]
+    return replace(ecs_job(name, pool, "training", "trainer:1", "trainer", 2), **changes)  # type: ignore[arg-type]
 
 
 def answer(request: str, node: str, outcome: Outcome = Outcome.DONE) -> CheckAnswer:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodeheal.adapters.aws.liveness_probes import AwsLivenessProbes
-from nodeheal.adapters.ecs.scheduler import EcsScheduler
+from nodeheal.adapters.ecs.scheduler import ecs_scheduler
 from nodeheal.adapters.memory.fleet_index import MemoryLivenessProbes
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
@@ -33,7 +33,7 @@ class Said:
         stubs = [service.stub for service in (self.ecs, self.ssm, self.ec2)]
         for stub in stubs:
             stub.activate()
-        schedulers = {SchedulerKind.ECS: EcsScheduler(self.ecs, self.ecs)}
+        schedulers = {SchedulerKind.ECS: ecs_scheduler(self.ecs, self.ecs)}
         answers = AwsLivenessProbes(schedulers, self.ssm, self.ec2, self.hyperpod, lambda: NOW).ask(asked)
         for stub in stubs:
             stub.assert_no_pending_responses()

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from nodeheal.adapters.ecs.scheduler import EcsScheduler
+from nodeheal.adapters.ecs.scheduler import EcsScheduler, ecs_scheduler
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.start_gang import find_unnoted, record_run, start_ranks
+from tests.support.jobs import ecs_job
 from tests.unit.builders import memory_ports, node, scheduler_in
 
-JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 256)
+JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 256)
 PAGE = 100  # what ECS answers and describes at once
 
 
@@ -95,7 +96,7 @@ def world(count: int) -> tuple[Ports, CountingEcs, list[Node]]:
     for one in nodes:
         ports.nodes.save(one)
     ecs = CountingEcs(*((one.instance_id, "ACTIVE") for one in nodes))
-    scheduler = EcsScheduler(ecs, ecs)
+    scheduler = ecs_scheduler(ecs, ecs)
     return replace(ports, schedulers={SchedulerKind.ECS: scheduler}), ecs, nodes
 
 

@@ -11,7 +11,7 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import EndCause
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import GangTask
-from nodeheal.ports.scheduler import RankRunner, RankStatus
+from nodeheal.ports.scheduler import GangLauncher, RankStatus
 from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
 from tests.unit.builders import NOW
 
@@ -66,7 +66,7 @@ def on_aws() -> Aws:
 
 
 @pytest.fixture(params=["memory", "ecs"])
-def scheduler(request: pytest.FixtureRequest) -> Iterator[RankRunner]:
+def scheduler(request: pytest.FixtureRequest) -> Iterator[GangLauncher]:
     if request.param == "memory":
         unheard = {DARK.placement, LOST.placement}
         yield MemoryScheduler(seen={one.task_id: one for one in KNOWN}, disconnected=unheard)
@@ -77,7 +77,7 @@ def scheduler(request: pytest.FixtureRequest) -> Iterator[RankRunner]:
         made.stub.assert_no_pending_responses()
 
 
-def test_each_rank_is_told_as_the_scheduler_has_it_and_whether_its_machine_is_heard(scheduler: RankRunner) -> None:
+def test_each_rank_is_told_as_the_scheduler_has_it_and_whether_its_machine_is_heard(scheduler: GangLauncher) -> None:
     assert list(scheduler.rank_statuses("training", RANKS)) == list(KNOWN)
 
 

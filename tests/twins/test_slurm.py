@@ -9,9 +9,8 @@ import pytest
 
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.slurm.controller import ANSWER_SECONDS, SlurmController
-from nodeheal.adapters.slurm.scheduler import SlurmScheduler
+from nodeheal.adapters.slurm.scheduler import SlurmScheduler, slurm_scheduler
 from nodeheal.agent.slurm.controller import LOST, REQUEUED
-from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.machine import ClusterReplacement, Machine
@@ -19,6 +18,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 from nodeheal.parsers.slurm_report import pack
 from nodeheal.ports.scheduler import Drained, NodePlacement
+from nodeheal.services.scheduling import restarts_stopped
 from tests.twins.test_world import Aws, aws, on_ssm  # noqa: F401
 from tests.unit.builders import NOW, node
 
@@ -143,7 +143,7 @@ def test_many_nodes_are_drained_by_one_command_each_for_its_own_incident(slurm: 
     slurm.hears({"nodes": {WHERE: listed, "10.0.0.8": held}})
 
     nodes_there = [broken(), other]
-    drained = slurm.scheduler.drain_all(nodes_there, slurm.scheduler.names_in_service(nodes_there))
+    drained = slurm.scheduler.drain_all(nodes_there, [one.node_id for one in nodes_there])
 
     assert [task.task_id for task in drained["mi-0a"].tasks or ()] == ["7"]
     assert drained["mi-0b"] == Drained("gpu-7", has_tasks=False, tasks=(), kept_out="drained by ada: ada looks")
@@ -246,9 +246,7 @@ def test_a_job_is_requeued_as_often_as_it_was_when_it_was_seen(slurm: Asked) -> 
     assert (str(theirs), theirs.may_be_stopped) == ("job llama_7_x of 1 node in gpu (13, started by ada)", False)
     assert (mine.before, theirs.before) == ("", "")
     assert ["failed here" in before[0].before, "requeued already" in before[1].before] == [True, True]
-    assert mine.tags == {MANAGED_TAG: MANAGED_TAG_VALUE}
     assert slurm.scheduler.stop_unmanaged_task(broken(), mine, "nodeheal: recovery inc-1") is True
-    assert slurm.scheduler.restart_unmanaged_task(broken(), mine) == "12_3"
 
 
 @on_ssm
@@ -340,16 +338,11 @@ def test_a_command_that_is_not_taken(slurm: Asked, code: str, error: type[Except
 
 
 @on_ssm
-def test_slurm_runs_no_job_of_nodeheals(slurm: Asked) -> None:
-    anything: Any = None
+def test_slurm_starts_and_restarts_its_jobs_itself(slurm: Asked) -> None:
+    can = slurm_scheduler(slurm.controller)
 
-    with pytest.raises(PlacementRefused, match="submit with sbatch"):
-        slurm.scheduler.start_rank(anything, anything, anything, {})
-    slurm.scheduler.stop_rank("lab", "1", "why")
-    slurm.scheduler.show_isolation(broken(), NodePlacement("gpu-7", is_schedulable=False), "inc-1")
-    assert slurm.scheduler.find_ranks(anything, anything) == {}
-    assert slurm.scheduler.rank_statuses("lab", []) == []
-    assert slurm.scheduler.liveness(broken()).is_up is None
+    assert (can.registry, can.restarter, can.launcher) == (None, None, None)
+    assert restarts_stopped(can)
 
 
 JOB = SlurmJob("12_3", "RUNNING", "ada", True, 2, "gpu", 1, "gpu-7", name="llama", started_at=1_795_766_989)

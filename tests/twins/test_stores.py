@@ -22,12 +22,13 @@ from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Step, VerbName
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.pool import Pool
-from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.recovery.incident import Incident, decision_entry, event_entry, incident_id_of
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import Ports
+from tests.support.jobs import ecs_job
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, under_way, xid
 from tests.workflows.walker import load
 
@@ -363,7 +364,7 @@ def test_a_released_slot_is_free_again(ports: Ports) -> None:
 
 
 def test_a_job_and_its_runs_come_back_as_they_were_saved(ports: Ports) -> None:
-    job = Job("llama", "demo", "training", "trainer:1", "trainer", 2, {"A": "1"}, state=JobState.STOPPED)
+    job = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, {"A": "1"}, state=JobState.STOPPED)
     job = replace(job, owner=Owner("ada@example.com", "Ada"))
     task = GangTask("mi-1", 0, "boot-1", "placement", "task", "STOPPED", 134, "EssentialContainerExited: dead")
     run = Run("llama", 3, NOW, "inc-1/5", (task,))
@@ -458,7 +459,7 @@ def test_a_workflow_that_breaks_makes_its_job_a_humans_but_takes_no_end_back(sta
     asked = load("run_job")["States"]["Mark job escalated"]["Arguments"]
     with mock_aws():
         ports = dynamo_ports(FrozenClock())
-        ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", 2, state=state))
+        ports.jobs.save(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, state=state))
         table: Table = ports.jobs._table  # type: ignore[attr-defined]
         key = {"pk": {"S": "job#llama"}, "sk": {"S": "job"}}
 

@@ -15,9 +15,10 @@ from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskD
 from nodeheal.contract import names
 from nodeheal.contract.job_spec import JobSpec, Mount
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.jobs.job import GangTask, job_of
+from nodeheal.domain.jobs.job import GangTask
 from nodeheal.domain.jobs.job_log import LogLine, LogLocation
 from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import NOW
 
 ROLE = "arn:aws:iam::111122223333:role/trainer"
@@ -135,7 +136,7 @@ def test_what_is_shown_names_the_jobs_family_and_registers_nothing(side: Side) -
 
 
 def test_a_job_has_a_log_where_its_definition_says_so_and_a_stream_for_each_rank(side: Side) -> None:
-    job = job_of(SPEC, "training", side.definitions.register(SPEC).name, NOW)
+    job = ecs_job_of(SPEC, "training", side.definitions.register(SPEC).name, NOW)
     rank = GangTask("mi-a", 0, "boot-1", "arn", "arn:x:task/training/abc")
 
     location = side.logs.locate(job)

@@ -17,20 +17,21 @@ from tests.unit.builders import NOW, node
 
 PLACEMENT = NodePlacement(ARN, is_schedulable=True)
 OVERRIDES = {"containerOverrides": [{"name": "main", "command": ["--shard", "7"]}]}
-ASKED_FOR = json.dumps(OVERRIDES, sort_keys=True)
-TAGS = {"team": "eval", names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
-UNMANAGED = UnmanagedTask(TASK, "arn:aws:ecs:task-definition/eval:3", "cron", "nightly", "EXTERNAL", ASKED_FOR, TAGS)
+DEFINITION = "arn:aws:ecs:task-definition/eval:3"
+TAGS = [{"key": key, "value": value} for key, value in ((names.MANAGED_TAG, names.MANAGED_TAG_VALUE), ("team", "eval"))]
+ASKED_FOR = {"taskDefinition": DEFINITION, "overrides": OVERRIDES, "tags": TAGS, "group": "nightly"}
+UNMANAGED = UnmanagedTask(TASK, "eval:3", "cron", True, json.dumps(ASKED_FOR, sort_keys=True))
 
 
 def described(**changes: Any) -> dict[str, Any]:
     task = {
         "taskArn": TASK,
-        "taskDefinitionArn": UNMANAGED.definition,
+        "taskDefinitionArn": DEFINITION,
         "startedBy": "cron",
         "group": "nightly",
         "launchType": "EXTERNAL",
         "overrides": OVERRIDES,
-        "tags": [{"key": key, "value": value} for key, value in TAGS.items()],
+        "tags": TAGS[::-1],
     }
     return {**task, **changes}
 
@@ -85,9 +86,8 @@ def test_a_successor_is_started_as_the_task_was_and_marked(aws: Aws) -> None:  #
     ended = {"cluster": "training", "containerInstance": ARN, "desiredStatus": "STOPPED"}
     aws.answers("list_tasks", {"taskArns": [TASK]}, ended)
     aws.answers("describe_tasks", {"tasks": [described()]})  # another one, which has ended
-    started = {"cluster": "training", "taskDefinition": UNMANAGED.definition, "containerInstances": [ARN]}
-    tags = [{"key": key, "value": value} for key, value in sorted(TAGS.items())]
-    more = {"startedBy": UNMANAGED.mark, "overrides": OVERRIDES, "group": "nightly", "tags": tags}
+    started = {"cluster": "training", "taskDefinition": DEFINITION, "containerInstances": [ARN]}
+    more = {"startedBy": UNMANAGED.mark, "overrides": OVERRIDES, "group": "nightly", "tags": TAGS}
     aws.answers("start_task", {"tasks": [{"taskArn": "new"}], "failures": []}, {**started, **more})
 
     assert EcsScheduler(aws, aws).restart_unmanaged_task(node(), UNMANAGED) == "new"

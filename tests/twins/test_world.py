@@ -28,17 +28,18 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Escalation, Family, Outcome, Phase, Provider, Step
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
-from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.ports.commands import Command, CommandStatus, SignUpload
 from nodeheal.ports.compute import Started
 from nodeheal.ports.messaging import Delivery, Message, Way
 from nodeheal.ports.scheduler import Drained, NodePlacement
+from tests.support.jobs import ecs_job
 from tests.unit.builders import NOW, FrozenClock, node
 
 ARN = "arn:aws:ecs:us-east-1:111122223333:container-instance/training/0123456789abcdef"
 TASK = "arn:aws:ecs:us-east-1:111122223333:task/training/0123456789abcdef"
 A = node().node_id
-LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
+LLAMA = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2)
 RANK = GangTask(A, 1, "boot-1", ARN)
 RUN = Run("llama", 2, NOW, "inc-1/5", (RANK,))
 RESULT = StepResult(step=Step.REBOOT, node_id=A, outcome=Outcome.DONE, reason="back", finished_at=NOW)

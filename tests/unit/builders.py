@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
 from nodeheal.adapters.memory.ports import memory_ports as ports_of
-from nodeheal.adapters.memory.world import MemoryNodeCommands, SentCommand
+from nodeheal.adapters.memory.world import MemoryNodeCommands, MemoryScheduler, SentCommand
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Family, Provider, Step, VerbName, Verdict
+from nodeheal.contract.vocabulary import Family, Provider, SchedulerKind, Step, VerbName, Verdict
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import Operation, OperationState, incident_owner, job_owner, node_owner
@@ -23,6 +23,7 @@ from nodeheal.domain.policy.policy_models import Budget, Evidence, Mode, PoolPol
 from nodeheal.operations.gang import GangRecord
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
+from nodeheal.ports.scheduler import Scheduler, SchedulerTraits
 from nodeheal.services.jobs.start_gang import record_run, start_ranks
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
@@ -61,6 +62,10 @@ def as_rank(job_id: str, run: int) -> dict[str, Any]:
     return {"startedBy": names.started_by(job_id, run), "overrides": overrides}
 
 
+# What the events of nodes of one pool have in common.
+SHARED_FACTS = {"schema_version", "cluster", "pool", "provider", "scheduler", "agent_version"}
+
+
 def xid(code: int = 79, /, **changes: Any) -> HealthEvent:
     """A fault as an agent reports it."""
     values: dict[str, Any] = {
@@ -70,6 +75,7 @@ def xid(code: int = 79, /, **changes: Any) -> HealthEvent:
         "cluster": "training",
         "pool": "demo",
         "provider": Provider.hybrid,
+        "scheduler": SchedulerKind.ECS,
         "instance_id": "mi-0a1b2c3d4e5f60718",
         "boot_id": "boot-1",
         "observed_at": NOW,
@@ -92,6 +98,7 @@ def node(node_id: str = "mi-0a1b2c3d4e5f60718", **changes: Any) -> Node:
         "cluster": "training",
         "pool": "demo",
         "provider": Provider.hybrid,
+        "scheduler": SchedulerKind.ECS,
         "instance_id": node_id,
         "boot_id": "boot-1",
         "booted_at": NOW - timedelta(hours=1),
@@ -128,9 +135,35 @@ def stored_run(ports: Ports, job_id: str, number: int) -> Run:
 
 
 def scheduler_in(ports: Ports) -> Any:
-    """The only scheduler of this world; in memory, with all that it remembers."""
-    (only,) = ports.schedulers.values()
-    return only
+    """The one scheduler in memory, with all that it remembers, that stands for each kind in this world."""
+    return next(iter(ports.schedulers.values())).gate
+
+
+# Of a scheduler that restarts what nodeheal stops and gives its nodes work by itself, asked as quickly as AWS.
+REQUEUES = SchedulerTraits(
+    restarts_stopped=True,
+    owner_consents_alone=True,
+    fills_idle_nodes=True,
+    checks_new_nodes=True,
+    records_holder=True,
+    is_behind_a_machine=True,
+)
+
+
+def requeueing(memory: MemoryScheduler, kind: SchedulerKind) -> Scheduler:
+    """A scheduler that behaves by REQUEUES, and has machines made."""
+    return replace(memory.as_scheduler(kind), traits=REQUEUES, restarter=None, machines=memory)
+
+
+def behave_as(ports: Ports, **changes: Any) -> None:
+    """The schedulers of this world are so from now on."""
+    served = cast("dict[SchedulerKind, Scheduler]", ports.schedulers)
+    served |= {kind: replace(one, **changes) for kind, one in served.items()}
+
+
+def behave_as_requeueing(ports: Ports) -> None:
+    """The schedulers of this world restart by themselves what is stopped, from now on."""
+    behave_as(ports, traits=REQUEUES, restarter=None, machines=scheduler_in(ports))
 
 
 def commands_in(ports: Ports) -> MemoryNodeCommands:

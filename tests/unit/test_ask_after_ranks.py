@@ -194,7 +194,7 @@ def test_each_scheduler_is_asked_after_its_own_ranks(ports: Ports, clock: Frozen
     assert ports.jobs.save(replace(job, scheduler=other))
     theirs = MemoryScheduler()
 
-    ask(replace(ports, schedulers={**ports.schedulers, other: theirs}), clock)
+    ask(replace(ports, schedulers={**ports.schedulers, other: theirs.as_scheduler(other)}), clock)
 
     assert (asked(ports), theirs.asked_after) == ([], [run_of(ports).tasks[1].task_id])
 

@@ -10,7 +10,7 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.fleet.node import PastRecovery
-from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import DAY, Breaker, Correlation
 from nodeheal.domain.recovery.decision_context import DecisionContext, accelerator_scope, job_scope, node_scope
@@ -19,6 +19,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.build_decision_context import TIMES_USED, build_decision_context
 from nodeheal.services.steps import save_node
+from tests.support.jobs import ecs_job
 from tests.unit.builders import ACT, NOW, memory_ports, node, stored_job, stored_run, xid
 
 NODE = node().node_id
@@ -108,7 +109,7 @@ def test_one_node_that_reports_often_is_no_crowd() -> None:
 
 def _runs(ports: Ports, *statuses: str, state: JobState = JobState.RUNNING) -> None:
     tasks = tuple(GangTask(NODE, rank, "boot-1", f"p-{rank}", "t", status) for rank, status in enumerate(statuses))
-    ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", 2, state=state, current_run=1))
+    ports.jobs.save(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, state=state, current_run=1))
     ports.jobs.save_run(Run("llama", 1, NOW, "submitted", tasks))
 
 
@@ -217,7 +218,7 @@ def pool_of(*proven: bool, broken: int = 1, **spare: Any) -> Ports:
     tasks = tuple(
         GangTask(name, rank, "boot-1", f"p-{rank}", "t", "STOPPED") for rank, name in enumerate((NODE, OTHER))
     )
-    ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", 2, current_run=1))
+    ports.jobs.save(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, current_run=1))
     ports.jobs.save_run(Run("llama", 1, NOW, "submitted", tasks))
     return ports
 

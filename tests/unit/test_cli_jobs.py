@@ -20,7 +20,7 @@ from nodeheal.contract.job_spec import RestartLimits
 from nodeheal.contract.vocabulary import Action, EndCause, JobState, NodeState, Trouble
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.pool import Pool
-from nodeheal.domain.jobs.job import Job, job_of
+from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.job_log import LogLine, LogLocation
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
@@ -28,6 +28,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
 from tests.support.job_requests import answers
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_job, stored_run
 from tests.workflows.job_cluster import JobCluster, fails, is_recovered
 
@@ -654,7 +655,7 @@ def test_a_node_that_was_only_announced_does_not_make_a_pool(world: World, tmp_p
 def test_a_job_of_a_file_keeps_what_only_overrides_can_carry() -> None:
     from tests.workflows.job_cluster import spec
 
-    job = job_of(spec(command=("python", "x.py"), environment={"A": "b"}), "training", "trainer:1", NOW)
+    job = ecs_job_of(spec(command=("python", "x.py"), environment={"A": "b"}), "training", "trainer:1", NOW)
 
     assert (job.command, job.environment) == (("python", "x.py"), {"A": "b"})
 

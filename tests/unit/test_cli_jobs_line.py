@@ -9,9 +9,9 @@ import pytest
 
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState, VerbName
-from nodeheal.domain.jobs.job import Job
 from nodeheal.services.jobs.job_line import NAMED
 from nodeheal.services.jobs.job_nodes import place_of
+from tests.support.jobs import ecs_job
 from tests.unit.builders import NOW, job_under_way
 from tests.unit.test_cli_jobs import FILE, World, run, submit, world
 
@@ -22,7 +22,7 @@ def stands(world: World, name: str, minutes: int = 10, **changes: Any) -> None:
     """A job waits for nodes, submitted so long ago."""
     at = NOW - timedelta(minutes=minutes)
     known = {"state": JobState.SUBMITTED, "submission": 1, "submitted_at": at, **changes}
-    job = Job(name, "demo", "training", "trainer:7", "trainer", 3, **known)
+    job = ecs_job(name, "demo", "training", "trainer:7", "trainer", 3, **known)
     if world.ports.jobs.get(name) is None:
         world.ports.jobs.save(job)
     line = (pool_line(NODES_LINE, "demo"), place_of(job))

@@ -19,9 +19,9 @@ from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import JobState, NodeState, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import job_of
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 from nodeheal.parsers.slurm_report import NodeOut, SlurmReport
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import ACT, NOW, memory_ports, node
 from tests.workflows.job_cluster import spec
 
@@ -95,7 +95,7 @@ def run(*words: str) -> Any:
 
 def test_jobs_of_slurm_stand_beside_nodeheals_own_in_one_list(lab: World) -> None:
     lab.ports.nodes.save(node("mi-9", pool="demo"))
-    lab.ports.jobs.save(job_of(spec(pool="demo"), "training", "trainer:1", NOW))
+    lab.ports.jobs.save(ecs_job_of(spec(pool="demo"), "training", "trainer:1", NOW))
 
     said, rows = run("jobs", "list"), json.loads(run("jobs", "list", "--json").stdout)
 
@@ -309,7 +309,7 @@ def test_jobs_that_are_not_known_are_no_empty_list(lab: World) -> None:
     lab.controllers.reports.clear()
     lab.ports.nodes.save(node("mi-9", pool="demo"))
     empty, rows = run("jobs", "list"), json.loads(run("jobs", "list", "--live", "--json").stdout)
-    lab.ports.jobs.save(job_of(spec(pool="demo"), "training", "trainer:1", NOW))
+    lab.ports.jobs.save(ecs_job_of(spec(pool="demo"), "training", "trainer:1", NOW))
 
     said = run("jobs", "list")
 
@@ -347,7 +347,7 @@ def test_a_job_of_slurms_is_pointed_to_slurms_commands(
 
 def test_a_job_of_nodeheals_may_have_a_number_for_its_name(lab: World) -> None:
     lab.ports.nodes.save(node("mi-9", pool="demo"))
-    lab.ports.jobs.save(replace(job_of(spec(pool="demo"), "training", "trainer:1", NOW), job_id="2"))
+    lab.ports.jobs.save(replace(ecs_job_of(spec(pool="demo"), "training", "trainer:1", NOW), job_id="2"))
 
     assert lab.ports.jobs.get("2") == shown.our_job("2", lab.ports)
 
@@ -544,7 +544,7 @@ def test_what_does_not_apply_is_refused_by_name(sbatch: Sbatch, words: tuple[str
 
 def test_a_job_of_nodeheals_that_is_over_stands_after_slurms_that_live(lab: World) -> None:
     lab.ports.nodes.save(node("mi-9", pool="demo"))
-    job = job_of(spec(pool="demo"), "training", "trainer:1", NOW)
+    job = ecs_job_of(spec(pool="demo"), "training", "trainer:1", NOW)
     lab.ports.jobs.save(replace(job, state=JobState.COMPLETED))
 
     rows = json.loads(run("jobs", "list", "--json").stdout)

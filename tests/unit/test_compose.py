@@ -27,7 +27,7 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pool import Pool
-from nodeheal.domain.jobs.job import GangTask, Job, Run, job_of
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import Turn, event_entry, short_id
@@ -40,6 +40,7 @@ from nodeheal.services.notify.layout import plain
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.operators.request_action import request_action
 from stacks.settings import Settings
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_decide_among_others import crowd, with_policy
@@ -494,7 +495,7 @@ def test_a_want_of_capacity_that_never_ended_says_what_was_tried_what_is_missing
 
 # Who starts the job again ---------------------------------------------------------------------------------------------
 
-SUBMITTED = job_of(spec(owner="Ada <ada@example.com>"), "training", "trainer:1", NOW)
+SUBMITTED = ecs_job_of(spec(owner="Ada <ada@example.com>"), "training", "trainer:1", NOW)
 
 
 def stopped(job: Job | None, story: Story | None = None, **more: Any) -> str:

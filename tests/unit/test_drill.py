@@ -19,7 +19,6 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.faults.drill import DcgmDrill, parse_dcgm_drill
-from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Incident, fingerprint
 from nodeheal.ports import Ports
@@ -29,6 +28,7 @@ from nodeheal.services.operators.inject_fault import drill_line, inject_fault
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
+from tests.support.jobs import ecs_job
 from tests.twins.test_world import Aws
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 from tests.workflows.fake_cluster import FakeCluster, without_job
@@ -162,7 +162,7 @@ def test_what_touches_no_node_is_told_so(
     ports: Ports, drills: MemoryDrills, monkeypatch: pytest.MonkeyPatch, code: str, told: list[str]
 ) -> None:
     monkeypatch.setattr(connect, "policy", lambda: in_mode("act"))
-    ports.jobs.save(Job("llama", "demo", "training", "trainer:7", "trainer", 1))
+    ports.jobs.save(ecs_job("llama", "demo", "training", "trainer:7", "trainer", 1))
     save_node(ports, node_of(NODE, ports), job_id="llama")
 
     said = run(NODE, "--xid", code, "--dry-run").output

@@ -12,7 +12,7 @@ from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
-from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
+from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, SchedulerKind, Verdict
 from nodeheal.domain.errors import HalfDone, NotFound
 from nodeheal.domain.fleet.enrolment import Enrolment, EnrolmentTag, Registry
 from nodeheal.domain.fleet.liveness import is_silent, liveness_of
@@ -62,7 +62,7 @@ def test_an_enrolled_node_carries_the_mark_wherever_it_is_asked_for(ports: Ports
     recorded, done = enroll_node(NODE, SAID, ports, marks)
 
     assert marks.marked == BOTH
-    assert done == (f"marked SSM managed node SSM/{NODE}", f"marked ECS container instance SCHEDULER/{NODE}")
+    assert done == (f"marked SSM managed node SSM/{NODE}", f"marked node of the cluster SCHEDULER/{NODE}")
     assert recorded.state_reason == "enrolled by ada: new rack"
 
 
@@ -97,11 +97,11 @@ def test_what_a_human_has_said_already_is_left_alone(ports: Ports, marks: Memory
 
     _, done = enroll_node(NODE, SAID, ports, marks)
 
-    assert done == (f"marked ECS container instance SCHEDULER/{NODE}",)
+    assert done == (f"marked node of the cluster SCHEDULER/{NODE}",)
 
 
 @pytest.mark.parametrize(
-    ("registry", "called"), [(Registry.SSM, "SSM managed node"), (Registry.SCHEDULER, "ECS container instance")]
+    ("registry", "called"), [(Registry.SSM, "SSM managed node"), (Registry.SCHEDULER, "node of the cluster")]
 )
 def test_a_node_that_a_registry_does_not_know_is_refused_before_anything_is_marked(
     ports: Ports, marks: MemoryMarks, registry: Registry, called: str
@@ -213,7 +213,7 @@ def test_a_node_that_nobody_knows_is_refused_by_name(ports: Ports, marks: Memory
     said = run("enroll", NEW, "--pool", "demo", "--why", "x")
 
     assert said.exit_code == 1
-    assert f"know no SSM managed node and no ECS container instance {NEW} (cluster training)" in said.output
+    assert f"know no SSM managed node and no node of the cluster {NEW} (cluster training)" in said.output
     assert "its agent has never reported either; nothing was done" in said.output
     assert (ports.nodes.get(NEW), marks.marked) == (None, set())
 
@@ -235,7 +235,8 @@ def test_what_nobody_can_look_up_is_refused(
 
 
 def test_an_enrolment_that_was_a_slip_is_said_again(ports: Ports, marks: MemoryMarks) -> None:
-    enroll_node("i-0123456789abcdef0", replace(SAID, pool="dmeo", cluster="training"), ports, marks)
+    slip = replace(SAID, pool="dmeo", cluster="training", scheduler=SchedulerKind.ECS)
+    enroll_node("i-0123456789abcdef0", slip, ports, marks)
 
     again, _ = enroll_node("i-0123456789abcdef0", replace(SAID, cluster="other"), ports, marks)
 

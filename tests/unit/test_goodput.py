@@ -13,6 +13,7 @@ from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.jobs.goodput import Goodput, goodput_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.recovery.incident import Incident
+from tests.support.jobs import ecs_job
 from tests.unit.builders import NOW, xid
 
 # Incident names hold no "/": what a run was launched for is INCIDENT/TURN.
@@ -31,7 +32,7 @@ def job(**changes: Any) -> Job:
         "task_definition": "t",
         "container": "t",
     }
-    return Job(**{**values, "nodes": 8, "submitted_at": NOW, "chosen_at": at(100), **changes})
+    return ecs_job(**{**values, "nodes": 8, "submitted_at": NOW, "chosen_at": at(100), **changes})
 
 
 def run(number: int, started: float, running: float | None, ended: float | None, **changes: Any) -> Run:

@@ -21,7 +21,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.upsert_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.operators.request_action import request_action
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
+from tests.unit.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, node, stored_node, xid
 from tests.unit.signing import signed_by
 from tests.unit.test_enrolment import SAID
 from tests.unit.test_lambdas import World, batch, fact, on_bus, wake, world
@@ -47,9 +47,7 @@ def of_ghost(code: int = 79, **changes: Any) -> HealthEvent:
 
 
 def boot_of(node_id: str, **changes: Any) -> NodeBooted:
-    values = xid(79, node_id=node_id).model_dump(
-        include={"schema_version", "node_id", "cluster", "pool", "provider", "instance_id", "boot_id", "agent_version"}
-    )
+    values = xid(79, node_id=node_id).model_dump(include=SHARED_FACTS | {"node_id", "instance_id", "boot_id"})
     said = {"event_id": f"boot-of-{node_id}", "observed_at": NOW, "booted_at": NOW, "address": "", "accelerators": 8}
     return NodeBooted.model_validate({**values, **said, **changes})
 

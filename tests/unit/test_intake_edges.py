@@ -21,7 +21,7 @@ from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.intake.node_rates import Rate
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.saving import node_of
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, started_job, stored_run, xid
+from tests.unit.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, node, started_job, stored_run, xid
 from tests.unit.operations.test_observe import unwanted
 from tests.unit.test_decide import Story
 from tests.unit.test_steps import LLAMA, A, B, C
@@ -178,18 +178,7 @@ def test_a_node_that_is_tagged_later_is_announced_before_it_is_heard(
 
 
 def booted(boot_id: str = "boot-1", **changes: Any) -> NodeBooted:
-    fact = xid(79, node_id=A).model_dump(
-        include={
-            "schema_version",
-            "cluster",
-            "pool",
-            "provider",
-            "agent_version",
-            "observed_at",
-            "node_id",
-            "instance_id",
-        }
-    )
+    fact = xid(79, node_id=A).model_dump(include=SHARED_FACTS | {"observed_at", "node_id", "instance_id"})
     known = {"event_id": "b", "boot_id": boot_id, "booted_at": NOW, "address": "127.0.0.1", "accelerators": 8}
     return NodeBooted(**fact, **{**known, **changes})
 

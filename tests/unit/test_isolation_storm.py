@@ -170,7 +170,7 @@ def test_a_node_that_cannot_be_tagged_is_isolated_all_the_same(error: Exception)
 
 def test_tasks_that_were_there_when_a_node_was_drained_by_another_are_looked_at_by_its_own() -> None:
     it = Storm()
-    task = UnmanagedTask("task-1", "eval:3", "cron", "", "EXTERNAL", "{}", {})
+    task = UnmanagedTask("task-1", "eval:3", "cron")
     scheduler_in(it.ports).unmanaged = {"task-1": (SECOND, task)}
     it.is_throttled()
     it.isolates(FIRST)

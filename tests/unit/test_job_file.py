@@ -156,7 +156,7 @@ def test_bytes_that_are_no_text_and_files_that_are_no_job_files_are_said_to_be()
 def test_what_ecs_would_not_take_beside_a_task_definition_is_refused_before() -> None:
     text = f"name: a\npool: p\nnodes: 2\ntask_definition: t:1\nenvironment:\n  A: '{'x' * OVERRIDES_AT_MOST}'\n"
 
-    assert "too many for ECS with a task_definition" in wrong(text)[0]
+    assert "too many with a task_definition" in wrong(text)[0]
     assert parse_job_file(text.replace("task_definition: t:1", "image: i").encode()).environment
 
 

@@ -23,7 +23,7 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Job, Run
+from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Run
 from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.operations.engine import reconcile_all
@@ -41,10 +41,12 @@ from nodeheal.services.jobs.judge_checks import ROUNDS, judge_checks
 from nodeheal.services.jobs.runs import recovery_of
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
+from tests.support.jobs import ecs_job
 from tests.unit.builders import (
     ACT,
     CHECK,
     NOW,
+    SHARED_FACTS,
     FrozenClock,
     commands_in,
     memory_ports,
@@ -68,7 +70,7 @@ def ports(clock: FrozenClock) -> Ports:
     world = memory_ports(clock)
     for name, claimed_by in ((A, "llama"), (B, "llama"), (C, None)):
         world.nodes.save(node(name, claimed_by=claimed_by))
-    job = Job("llama", "demo", "training", "trainer:1", "trainer", 2, state=JobState.SUBMITTED, submission=1)
+    job = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, state=JobState.SUBMITTED, submission=1)
     world.jobs.save(replace(job, submitted_at=NOW))
     return world
 
@@ -94,7 +96,7 @@ def resumed(ports: Ports) -> JobResult:
 
 def finished(name: str, verdict: Verdict = Verdict.OK, boot_id: str = "boot-1", request_id: str = "llama-1-1") -> Any:
     """A node's answer."""
-    shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version", "observed_at"})
+    shared = xid().model_dump(include=SHARED_FACTS | {"observed_at"})
     return DiagnosticsFinished(
         **shared,
         event_id=f"done-{name}",
@@ -450,7 +452,7 @@ def test_the_nodes_of_earlier_runs_that_have_ended_are_free_for_the_job_itself(p
 
 def in_line(ports: Ports, name: str, nodes: int, token: str) -> None:
     """Another job that stands in line for nodes."""
-    job = Job(name, "demo", "training", "trainer:1", "trainer", nodes, submission=1, submitted_at=NOW)
+    job = ecs_job(name, "demo", "training", "trainer:1", "trainer", nodes, submission=1, submitted_at=NOW)
     ports.jobs.save(job)
     await_nodes(request(job_id=name, task_token=token), ports, ACT)
 
@@ -665,7 +667,9 @@ def test_one_node_has_no_way_to_test(ports: Ports) -> None:
 @pytest.fixture
 def others(ports: Ports) -> Node:
     """A node that trains for another job."""
-    ports.jobs.save(Job("other", "demo", "training", "trainer:1", "trainer", 1, state=JobState.RUNNING, current_run=3))
+    ports.jobs.save(
+        ecs_job("other", "demo", "training", "trainer:1", "trainer", 1, state=JobState.RUNNING, current_run=3)
+    )
     save_node(ports, stored(ports, C), job_id="other", job_run=3)
     return stored(ports, C)
 
@@ -731,7 +735,7 @@ def test_another_jobs_node_is_not_diagnosed_for_this_job(ports: Ports, others: N
 def test_a_task_of_another_run_is_not_stopped_for_this_job(ports: Ports) -> None:
     launched(ports)
     scheduler, theirs = scheduler_in(ports), GangTask(C, 0, "boot-1", C)
-    other = Job("other", "demo", "training", "trainer:1", "trainer", 1)
+    other = ecs_job("other", "demo", "training", "trainer:1", "trainer", 1)
     foreign = scheduler.start_rank(other, Run("other", 3, NOW, "so", (theirs,)), theirs, {})
     forged = replace(run_of(ports).tasks[1], task_id=foreign)
     ports.jobs.save_run(run_of(ports).with_task(forged))

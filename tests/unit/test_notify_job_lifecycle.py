@@ -10,7 +10,7 @@ from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.vocabulary import EndCause, JobState, JobStep, Next, Outcome, Phase, Trouble
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Job, Run, job_of
+from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Job, Run
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.end_job import end_job
@@ -25,12 +25,13 @@ from nodeheal.services.notify.compose_job import (
 )
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.notify_job_lifecycle import notify_of_start
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, stored_job
 from tests.workflows.job_cluster import NODES, spec
 
 ADA = Owner("ada@example.com", "Ada Lovelace")
 HOUR = timedelta(hours=1)
-JOB = replace(job_of(spec(owner=str(ADA)), "training", "trainer:1", NOW), current_run=1, state=JobState.RUNNING)
+JOB = replace(ecs_job_of(spec(owner=str(ADA)), "training", "trainer:1", NOW), current_run=1, state=JobState.RUNNING)
 RANKS = tuple(GangTask(name, rank, "boot-1", name, f"task-{rank}", "RUNNING") for rank, name in enumerate(NODES[:2]))
 RUN = Run("llama", 1, NOW, "run_job llama-1-3", RANKS, running_since=NOW + timedelta(minutes=4))
 WHY = f"rank 1 on {NODES[1]} ended with exit code 1"

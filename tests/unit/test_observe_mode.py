@@ -46,7 +46,8 @@ def test_nothing_is_mutated_whatever_the_fault(row: Any) -> None:
         event = event.model_copy(update={"component": "llama/1"})  # the run that hangs, and no device
     world = memory_ports()
     world.nodes.save(node(job_id="llama"))
-    ports = replace(world, schedulers={SchedulerKind.ECS: Untouchable()}, commands=Untouchable(), pools=Untouchable())
+    served: Any = Untouchable()
+    ports = replace(world, schedulers={SchedulerKind.ECS: served}, commands=Untouchable(), pools=Untouchable())
 
     ingest(event, ports, policy)
     incident_id = incident_id_of(event)

@@ -7,11 +7,11 @@ import pytest
 
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Step, VerbName
-from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.operation import job_owner
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.operations.engine import conclude
 from nodeheal.ports import Ports
+from tests.support.jobs import ecs_job
 from tests.unit.builders import NOW, gang_under_way, memory_ports, node, started_job, stored_run, xid
 
 
@@ -30,7 +30,7 @@ def ports() -> Ports:
     incident = Incident("inc-1", broken.node_id, "demo", xid(), NOW, "v", job_id="llama")
     made.nodes.save(node())
     made.incidents.open(incident, replace(broken, version=1))
-    started_job(Job("llama", "demo", "training", "trainer:1", "trainer", 1), [broken], made)
+    started_job(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1), [broken], made)
     return made
 
 

@@ -11,9 +11,10 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.placement import Placement, choose, never_fits
+from tests.support.jobs import ecs_job
 from tests.unit.builders import NOW, node
 
-JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 2, accelerators=8)
+JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, accelerators=8)
 
 
 def some(*names: str, **changes: Any) -> list[Node]:

@@ -7,10 +7,11 @@ import pytest
 
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState
 from nodeheal.domain.jobs.checkpoint_advice import PoolExperience, advice_of
-from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.pool_failures import JOBS_READ, WINDOW, lived_beside
+from tests.support.jobs import ecs_job
 from tests.unit.builders import NOW, memory_ports, node, stored_job, stored_node, stored_run, xid
 from tests.unit.test_checkpoint_advice import where
 from tests.unit.test_goodput import at, run
@@ -22,7 +23,7 @@ HOUR = timedelta(hours=1)
 def has_run(name: str, hours: int, ports: Ports, *, began: int | None = None, nodes: int = 2) -> None:
     """A job of the pool whose one run began so many hours ago, and ran for so many."""
     began = hours if began is None else began
-    job = Job(name, "demo", "training", "trainer:1", "trainer", nodes, submitted_at=NOW - began * HOUR)
+    job = ecs_job(name, "demo", "training", "trainer:1", "trainer", nodes, submitted_at=NOW - began * HOUR)
     ports.jobs.save(job)
     since = NOW - began * HOUR
     tasks = tuple(GangTask(f"mi-{name}{rank}", rank, "boot-1", f"arn-{name}{rank}") for rank in range(nodes))
@@ -51,7 +52,7 @@ def test_the_running_time_of_others_is_counted_by_node_and_so_are_the_faults_of_
     has_run("gpt", 5, ports, nodes=4)
     breaks_under("bert", ports)
 
-    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == PoolExperience(2, 1, 40 * 3_600)
+    assert lived_beside(ecs_job("llama", "demo", "c", "t:1", "trainer", 8), ports) == PoolExperience(2, 1, 40 * 3_600)
 
 
 @pytest.mark.parametrize(("family", "ending"), [(Family.task, Ending.RECOVERED), (Family.xid, Ending.OBSERVED_ONLY)])
@@ -61,14 +62,14 @@ def test_a_programs_own_failure_and_what_was_only_observed_say_nothing_of_the_no
     has_run("bert", 10, ports)
     breaks_under("bert", ports, family=family, ending=ending)
 
-    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports).failures == 0
+    assert lived_beside(ecs_job("llama", "demo", "c", "t:1", "trainer", 8), ports).failures == 0
 
 
 def test_its_own_time_and_what_is_long_ago_are_not_counted(ports: Ports) -> None:
     has_run("llama", 10, ports)
     has_run("old", 10, ports, began=int(WINDOW / HOUR) + 20)
 
-    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == PoolExperience()
+    assert lived_beside(ecs_job("llama", "demo", "c", "t:1", "trainer", 8), ports) == PoolExperience()
 
 
 def test_a_job_that_never_ran_and_one_that_nobody_submitted_are_not_counted(ports: Ports) -> None:
@@ -78,21 +79,21 @@ def test_a_job_that_never_ran_and_one_that_nobody_submitted_are_not_counted(port
     ports.jobs.save(replace(gpt, job_id="gpt", submitted_at=None, version=0))
     ports.jobs.save_run(replace(run, job_id="gpt", version=0))
 
-    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == PoolExperience()
+    assert lived_beside(ecs_job("llama", "demo", "c", "t:1", "trainer", 8), ports) == PoolExperience()
 
 
 def test_what_breaks_where_none_of_those_jobs_ran_is_not_counted(ports: Ports) -> None:
     has_run("bert", 10, ports)
     breaks_under("none-of-them", ports)
 
-    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports).failures == 0
+    assert lived_beside(ecs_job("llama", "demo", "c", "t:1", "trainer", 8), ports).failures == 0
 
 
 def test_only_the_newest_jobs_are_read(ports: Ports) -> None:
     for number in range(JOBS_READ + 5):
         has_run(f"job-{number:02d}", 1, ports, began=number + 1)
 
-    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports).jobs == JOBS_READ
+    assert lived_beside(ecs_job("llama", "demo", "c", "t:1", "trainer", 8), ports).jobs == JOBS_READ
 
 
 def test_a_young_job_is_advised_by_what_its_pool_has_lived_through() -> None:

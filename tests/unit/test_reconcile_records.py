@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import Action, IncidentState, JobState, NodeSt
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.operation import incident_owner, job_owner
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.decision_context import node_scope
@@ -25,6 +25,7 @@ from nodeheal.services.records_epoch import refuse_if_gone_back
 from nodeheal.services.sweep import page_gone_back
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.injected_failures import How, InjectedFailure
+from tests.support.jobs import ecs_job
 from tests.unit.builders import (
     ACT,
     NOW,
@@ -75,7 +76,7 @@ class Restored:
     def job(self) -> Run:
         """A job that runs on A by the records, and whose workflow watches it."""
         self.ports.workflows.run_job("llama", 1)
-        job = Job("llama", "demo", "training", "trainer:1", "trainer", 1, accelerators=8, submission=1)
+        job = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1, accelerators=8, submission=1)
         run = started_job(job, [self.node()], self.ports)
         job_under_way(self.ports, VerbName.WATCH_GANG)
         return run

@@ -10,7 +10,6 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.operation import Operation
 from nodeheal.operations.steps import watch_gang
 from nodeheal.ports.scheduler import TaskChange
@@ -19,6 +18,7 @@ from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
+from tests.support.jobs import ecs_job
 from tests.unit.builders import (
     FrozenClock,
     commands_in,
@@ -168,7 +168,7 @@ def test_a_late_word_of_an_older_run_ends_no_job_that_was_submitted_again(exit_c
     ports, names = memory_ports(), ("mi-1", "mi-2")
     for name in names:
         ports.nodes.save(node(name))
-    run = started_job(Job("llama", "demo", "training", "trainer:1", "trainer", 2), [node(n) for n in names], ports)
+    run = started_job(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2), [node(n) for n in names], ports)
     job = stored_job(ports, "llama")
     assert ports.jobs.save(replace(job, state=JobState.SUBMITTED, submission=2))
 
@@ -209,7 +209,7 @@ def test_a_job_whose_end_was_half_told_leaves_nothing_and_tells_its_workflow(die
     for name in names:
         ports.nodes.save(node(name))
     where = Checkpoints(directory="/fsx/llama")
-    job = Job("llama", "demo", "training", "trainer:1", "trainer", 2, checkpoints=where, submission=1)
+    job = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, checkpoints=where, submission=1)
     run = started_job(job, [node(name) for name in names], ports)
     ports.job_notes.hold("/fsx/llama", "llama")
     watch_gang(JobRequest(job_id="llama", submission=1, round=0, task_token="watching"), ports)

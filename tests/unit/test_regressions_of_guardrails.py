@@ -24,7 +24,6 @@ from nodeheal.contract.vocabulary import (
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.faults.correlation import breaker_key, is_dropped_by_reset, reset_key
 from nodeheal.domain.fleet.pool import Pool as PoolGuardrails
-from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.guardrails import breaker_cause
 from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
@@ -41,6 +40,7 @@ from nodeheal.services.recovery.wait_for_news import wait_for_news
 from nodeheal.services.steps import save_node
 from nodeheal.services.sweep import sweep
 from tests.support.approvals import both
+from tests.support.jobs import ecs_job
 from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, stored_node, stored_run, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_approval import Asked
@@ -474,7 +474,7 @@ def test_a_job_that_came_to_the_node_while_its_incident_waited_is_not_taken_down
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=143)
     save_node(it.ports, it.node(A), job_id=None)
-    started_job(Job("other", "demo", "training", "trainer:1", "trainer", 1), [it.node(A)], it.ports)
+    started_job(ecs_job("other", "demo", "training", "trainer:1", "trainer", 1), [it.node(A)], it.ports)
     if ended:
         run = stored_run(it.ports, "other", 1)
         it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], status="STOPPED")))

@@ -35,7 +35,19 @@ from nodeheal.services.intake import wakeup
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery import new_machine
 from nodeheal.services.recovery.retire_broken import retire_broken
-from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, stored_node, waiting, xid
+from tests.unit.builders import (
+    ACT,
+    NOW,
+    FrozenClock,
+    behave_as,
+    facts_of,
+    memory_ports,
+    node,
+    requeueing,
+    stored_node,
+    waiting,
+    xid,
+)
 from tests.unit.step_functions import as_step, isolate_node, replace_node
 
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
@@ -58,9 +70,11 @@ class Pool:
         **knobs: Any,
     ) -> None:
         self.clock = FrozenClock()
-        self.scheduler = MemoryScheduler(requeues=scheduler is SchedulerKind.SLURM)
+        self.scheduler = MemoryScheduler()
         self.kind_of_scheduler = scheduler
-        self.ports = replace(memory_ports(self.clock), schedulers={scheduler: self.scheduler})
+        is_slurm = scheduler is SchedulerKind.SLURM
+        served = requeueing(self.scheduler, scheduler) if is_slurm else self.scheduler.as_scheduler(scheduler)
+        self.ports = replace(memory_ports(self.clock), schedulers={scheduler: served})
         self.provider = provider
         machines: Any = self.ports.hyperpod if provider is Provider.hyperpod else self.ports.machines
         self.machines = machines
@@ -125,7 +139,7 @@ class Pool:
 
     def boots(self, name: str = N, boot_id: str = "boot-1") -> None:
         self.clock.advance(60)
-        shared = xid().model_dump(include={"schema_version", "cluster", "pool", "agent_version"})
+        shared = xid().model_dump(include={"schema_version", "cluster", "pool", "scheduler", "agent_version"})
         own = {"node_id": name, "instance_id": name, "boot_id": boot_id, "observed_at": self.clock()}
         own |= {"scheduler": self.kind_of_scheduler}
         event = {**shared, **own, "provider": self.provider, "event_id": f"{name}-{boot_id}", "booted_at": self.clock()}
@@ -439,6 +453,19 @@ def test_on_slurm_an_order_that_was_not_answered_is_given_again() -> None:
 
     assert outcome(pool.answer()) is Outcome.DONE
     assert pool.spent() == 1
+
+
+def test_a_scheduler_that_makes_no_machines_is_not_asked_for_one() -> None:
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
+    behave_as(pool.ports, machines=None)
+
+    pool.replaces()
+
+    answer = pool.answer()
+    assert answer is not None
+    told = f"{A} is in no Auto Scaling group, and SLURM makes no machines for its cluster"
+    assert (answer.outcome, answer.reason) == (Outcome.REFUSED, told)
+    assert pool.scheduler.replaced_by_cluster == []
 
 
 def test_on_slurm_the_cluster_is_told_where_other_nodes_are() -> None:

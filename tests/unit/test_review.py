@@ -10,7 +10,7 @@ from nodeheal.contract.names import DRILL_MARK, JOB_SOURCE
 from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, Outcome, Step
-from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.recovery.incident import (
     History,
     Incident,
@@ -24,6 +24,7 @@ from nodeheal.domain.review.incident_stats import spread, summarize
 from nodeheal.domain.review.review import Accelerators, Review, review_of
 from nodeheal.services.operators.review_incidents import list_incidents, review_incident
 from nodeheal.services.steps import save_node
+from tests.support.jobs import ecs_job
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 
 EIGHT = Accelerators(node=8, others=16)
@@ -272,7 +273,7 @@ def test_the_other_nodes_are_those_of_the_run_that_the_fault_struck(run_at: floa
     for entry in told.entries:
         ports.incidents.append("inc-1", entry)
     tasks = tuple(GangTask(name, rank, "boot-1", "here") for rank, name in enumerate((xid().node_id, "mi-peer")))
-    ports.jobs.save(Job("llama", "demo", "training", "trainer", "main", 2, current_run=1))
+    ports.jobs.save(ecs_job("llama", "demo", "training", "trainer", "main", 2, current_run=1))
     ports.jobs.save_run(Run("llama", 1, at(run_at), "submitted", tasks))
 
     clock.advance(5 + 3_600)

@@ -1,49 +1,51 @@
-"""Which scheduler a node and a job have, and what is read of records that were stored when there was only one."""
+"""Which scheduler a node and a job have."""
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from nodeheal.adapters.aws.items import Table, fields_of, from_item, to_item
-from nodeheal.adapters.aws.jobs import DynamoJobStore
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.adapters.memory.world import MemoryScheduler
-from nodeheal.contract.vocabulary import EndCause, NodeState, SchedulerKind
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Action, Availability, Ending, Escalation, NodeState, SchedulerKind
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.enrolment import Enrolment
-from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode, NewNodes, PoolPolicy
+from nodeheal.operations.new_node import stand_in_line
 from nodeheal.services.intake.enroll_node import enroll_node
+from nodeheal.services.intake.new_nodes import diagnose_new_nodes
 from nodeheal.services.jobs.prepare_job import scheduler_of_pool
-from tests.unit.builders import NOW, memory_ports, node, scheduler_in
+from nodeheal.services.operators.describe_act import describe_act, why_not_now
+from nodeheal.services.operators.node_availability import availability_of
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.steps import save_node
+from tests.support.example_scheduler import ExampleGate, example_scheduler
+from tests.support.jobs import ecs_job
+from tests.unit.builders import ACT, behave_as, memory_ports, node, scheduler_in, xid
+from tests.workflows.fake_cluster import SPARE, FakeCluster
 
+EXAMPLE = SchedulerKind.SLURM  # whose row is the example's here
 OTHER = cast("SchedulerKind", "OTHER")  # one that this deployment does not serve
-JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 1)
+JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1)
 
 
 def test_a_node_and_a_job_are_served_by_their_own_scheduler() -> None:
     ports = memory_ports()
 
-    assert ports.scheduler_of(node()) is scheduler_in(ports)
-    assert ports.scheduler_for(JOB) is scheduler_in(ports)
+    assert ports.scheduler_of(node()).gate is scheduler_in(ports)
+    assert ports.launcher_for(JOB) is scheduler_in(ports)
     with pytest.raises(NotFound, match="mi-a has the scheduler OTHER, which this deployment does not serve"):
         ports.scheduler_of(node("mi-a", scheduler=OTHER))
     with pytest.raises(NotFound, match="llama has the scheduler OTHER"):
-        ports.scheduler_for(replace(JOB, scheduler=OTHER))
-
-
-@pytest.mark.parametrize(("kind", "stored"), [(Node, node()), (Job, JOB)])
-def test_what_was_stored_before_there_were_several_has_ecs(kind: type[Any], stored: Any) -> None:
-    fields = fields_of(stored)
-    del fields["scheduler"]
-
-    assert from_item(kind, to_item(fields)).scheduler is SchedulerKind.ECS
+        ports.launcher_for(replace(JOB, scheduler=OTHER))
 
 
 def test_a_job_has_the_scheduler_of_its_pools_nodes_and_a_pool_of_several_is_refused() -> None:
     ports = memory_ports()
-    assert scheduler_of_pool("demo", ports) is SchedulerKind.ECS  # it has no node yet
+    with pytest.raises(ValueError, match="demo has no node that its agent has reported"):
+        scheduler_of_pool("demo", ports)
 
     ports.nodes.save(node("mi-a", scheduler=OTHER))
     ports.nodes.save(node("mi-c", state=NodeState.RETIRED))  # it is in the pool no more
@@ -68,34 +70,92 @@ def test_a_node_that_is_announced_has_the_scheduler_of_its_pool() -> None:
     like_the_others, _ = enroll_node("mi-0b1b2c3d4e5f60718", said, ports, marks)
     ports.nodes.save(node("mi-b"))
 
-    between, _ = enroll_node("mi-0c1b2c3d4e5f60718", said, ports, marks)
+    between, _ = enroll_node("mi-0c1b2c3d4e5f60718", replace(said, scheduler=SchedulerKind.ECS), ports, marks)
 
     assert (like_the_others.scheduler, between.scheduler) == (OTHER, SchedulerKind.ECS)
+    with pytest.raises(ValueError, match="give --scheduler"):
+        enroll_node("mi-0d1b2c3d4e5f60718", said, ports, marks)
 
 
-class OneRun:
-    """A table that holds one run, as it was written."""
+def test_a_scheduler_that_starts_no_ranks_has_no_job_of_nodeheals() -> None:
+    ports = memory_ports()
+    behave_as(ports, launcher=None)
 
-    def __init__(self, item: dict[str, Any]) -> None:
-        self._item = item
-
-    def get(self, pk: str, sk: str) -> dict[str, Any]:
-        return self._item
-
-
-def read_back(task: GangTask, *, is_of_before: bool) -> GangTask:
-    fields = fields_of(Run("llama", 1, NOW, "submitted", (task,)))
-    if is_of_before:
-        del fields["tasks"][0]["end_causes"]
-    found = DynamoJobStore(cast("Table", OneRun(to_item(fields)))).get_run("llama", 1)
-    assert found is not None
-    return found.tasks[0]
+    assert list(ports.launchers()) == []
+    with pytest.raises(NotFound, match="llama has the scheduler ECS, for which nodeheal starts no jobs"):
+        ports.launcher_for(JOB)
+    assert [word for _, word in availability_of([node()], ports)] == [Availability.UP]
 
 
-def test_an_end_that_was_stored_in_the_words_of_ecs_alone_is_understood() -> None:
-    stopped = GangTask("mi-a", 0, "boot-1", "p", "t", "STOPPED", 143, "UserInitiated: Task stopped by user")
+def with_an_example() -> tuple[FakeCluster, ExampleGate]:
+    """The spare is a node of a third scheduler, which can open and close its gate and nothing else."""
+    cluster, gate = FakeCluster(ACT), ExampleGate(SPARE)
+    served = {**cluster.ports.schedulers, EXAMPLE: example_scheduler(EXAMPLE, gate)}
+    cluster.ports = replace(cluster.ports, schedulers=served)
+    save_node(cluster.ports, cluster.node(SPARE), scheduler=EXAMPLE, passed_at=None)
+    return cluster, gate
 
-    assert read_back(stopped, is_of_before=True).end_causes == (EndCause.ON_REQUEST,)
-    assert read_back(stopped, is_of_before=False).end_causes == ()
-    lost = replace(stopped, end_causes=(EndCause.NODE_LOST,))
-    assert read_back(lost, is_of_before=False) == lost
+
+def fault_of_example() -> HealthEvent:
+    return xid(79, node_id=SPARE, instance_id=SPARE, scheduler=EXAMPLE)
+
+
+def test_a_scheduler_with_a_gate_and_nothing_else_has_its_nodes_drained_and_handed_over() -> None:
+    cluster, gate = with_an_example()
+
+    cluster.reports(fault_of_example())
+
+    history = cluster.ports.incidents.history(cluster.incident_id)
+    assert gate.closed == {SPARE: "nodeheal"}
+    ended = history.turns[-1].decision
+    assert (ended.ending, ended.escalation) == (Ending.HANDED_TO_A_HUMAN, Escalation.MANUAL_REVIEW_REQUIRED)
+    assert f"nodeheal cannot see what {EXAMPLE} runs on the node" in history.incident.summary
+    assert any("its scheduler does not list them" in entry.text for entry in history.timeline)
+    assert SPARE not in {node_id for _, node_id in cluster.commands}  # neither rebooted nor diagnosed
+
+    release_node(SPARE, "ada: the job has ended, and the board is changed", cluster.ports)
+
+    assert gate.closed == {}
+
+
+def test_a_node_of_it_that_a_person_has_closed_stays_theirs() -> None:
+    cluster, gate = with_an_example()
+    gate.closed[SPARE] = "ada"
+
+    cluster.reports(fault_of_example())
+
+    assert gate.closed == {SPARE: "ada"}
+    assert not cluster.node(SPARE).drained_by_us
+
+
+def test_a_node_of_it_is_only_observed_where_the_policy_says_so() -> None:
+    cluster, gate = with_an_example()
+    cluster.policy = RecoveryPolicy(default_pool=PoolPolicy(mode=Mode.observe))
+
+    cluster.reports(fault_of_example())
+
+    assert gate.closed == {}
+    assert cluster.ports.incidents.history(cluster.incident_id).incident.ending is Ending.OBSERVED_ONLY
+
+
+def test_a_node_of_it_starts_no_job_of_nodeheals_and_is_not_diagnosed_when_it_is_new() -> None:
+    cluster, _ = with_an_example()
+    ports, new = cluster.ports, cluster.node(SPARE)
+    rules = ACT.default_pool.model_copy(update={"new_nodes": NewNodes(diagnose=True)})
+    stand_in_line(new, ports)
+
+    assert diagnose_new_nodes(new.pool, ports, ACT.model_copy(update={"default_pool": rules})) == []
+    assert [word for _, word in availability_of([new], ports)] == [Availability.UP]
+    assert [kind for kind, _ in ports.launchers()] == [SchedulerKind.ECS]
+
+
+def test_what_comes_of_an_act_by_hand_on_a_node_of_it_is_said_before() -> None:
+    cluster, _ = with_an_example()
+    known = (cluster.node(SPARE), Action.REBOOT)
+
+    _, work, *_ = describe_act(*known, "", cluster.ports, ACT)
+
+    unknown = f"nodeheal cannot see what {EXAMPLE} runs on the node"
+    assert work == f"work    {unknown}: it gets no new work, and the rest is left to you"
+    assert why_not_now(*known, cluster.ports, ACT).startswith(f"{unknown}; it would only be isolated")
+    assert why_not_now(cluster.node(SPARE), Action.ISOLATE, cluster.ports, ACT) == ""

@@ -29,11 +29,13 @@ from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.return_to_service import return_to_service
+from tests.support.jobs import ecs_job
 from tests.unit.builders import (
     ACT,
     DIAGNOSTICS,
     EVIDENCE,
     NOW,
+    SHARED_FACTS,
     FrozenClock,
     memory_ports,
     named,
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from nodeheal.ports import Ports
 
 A, B, C = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
-LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2, submission=1)
+LLAMA = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, submission=1)
 
 
 class Incident:
@@ -124,7 +126,7 @@ class Incident:
         wakeup.on_answer(event, self.ports)
 
     def _fact(self, boot_id: str, name: str) -> dict[str, Any]:
-        shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version"})
+        shared = xid().model_dump(include=SHARED_FACTS)
         own = {"node_id": name, "instance_id": name, "boot_id": boot_id, "observed_at": self.clock()}
         return {**shared, **own, "event_id": f"e-{boot_id}-{name}"}
 

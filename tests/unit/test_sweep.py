@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import EndCause, JobState, NodeState, Provider
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer, Silence
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
@@ -22,6 +22,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.liveness import probe_silent_nodes
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import Swept, sweep
+from tests.support.jobs import ecs_job
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, stored_run, xid
 
 LOST = ProbeAnswer("ECS", is_up=False, text="agent not connected")
@@ -81,7 +82,7 @@ class Cluster:
             GangTask(node_id, rank, "boot-1", f"at-{node_id}", f"task-{rank}", statuses[node_id.replace("-", "_")])
             for rank, node_id in enumerate(ids)
         )
-        self.ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", len(ids), current_run=1))
+        self.ports.jobs.save(ecs_job("llama", "demo", "training", "trainer:1", "trainer", len(ids), current_run=1))
         self.ports.jobs.save_run(Run("llama", 1, NOW, "first", tasks))
         self.ports.nodes.save(replace(self.node(), job_id="llama"))
 
@@ -137,7 +138,7 @@ def test_a_jobs_record_that_is_not_what_it_should_be_keeps_no_node_from_being_he
     cluster = Cluster()
     cluster.add(A)
     cluster.says(A, LOST)
-    job = Job("evil", "demo", "training", "trainer:1", "trainer", 2, state=JobState.SUBMITTED)
+    job = ecs_job("evil", "demo", "training", "trainer:1", "trainer", 2, state=JobState.SUBMITTED)
     cluster.ports.jobs.save(replace(job, submitted_at=NOW.replace(tzinfo=None)))
 
     with pytest.raises(TypeError, match="offset-naive"):

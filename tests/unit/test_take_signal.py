@@ -11,11 +11,12 @@ from nodeheal.adapters.aws.translate.foreign import milliseconds
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, VerbName, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import health_event, take_signal
+from tests.support.jobs import ecs_job
 from tests.unit.builders import ACT, NOW, memory_ports, stored_job, stored_node, under_way, waiting, xid
 from tests.unit.foreign import EVERY, MACHINE, drafts, machine, recorded
 
@@ -45,7 +46,7 @@ def notes(ports: Ports) -> list[str]:
 
 
 def with_job(ports: Ports) -> Ports:
-    ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", 1, current_run=1))
+    ports.jobs.save(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1, current_run=1))
     ports.jobs.save_run(
         Run("llama", 1, NOW, "first", (GangTask(MACHINE, 0, "boot-1", "placement", "task", "RUNNING"),))
     )

@@ -7,7 +7,7 @@ from nodeheal.contract.vocabulary import Action, Ending, Escalation, Outcome, Re
 from nodeheal.domain.verbs import VERBS
 from nodeheal.operations.verbs import HANDLERS, run_step
 from nodeheal.services.recovery.taken_over import why_taken_over
-from tests.unit.builders import ACT, commands_in, scheduler_in, xid
+from tests.unit.builders import ACT, behave_as, behave_as_requeueing, commands_in, scheduler_in, xid
 from tests.unit.test_steps import A, Incident
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 
@@ -25,7 +25,7 @@ def isolated() -> Incident:
     return it
 
 
-def asked_for(it: Incident, step: Step, action: Action) -> StepRequest:
+def asked_for(it: Incident, step: Step, action: Action | None) -> StepRequest:
     asked = it.request()
     decision = asked.decision.model_copy(update={"step": step, "action": action, "component": "0000:b9:00.0"})
     return asked.model_copy(update={"decision": decision})
@@ -61,6 +61,23 @@ def test_a_node_that_a_person_holds_is_left_alone(step: Step, action: Action) ->
     assert it.resumed().reason == f"{A} is held by a person (held by ada)"
 
 
+@pytest.mark.parametrize(("step", "action"), [*DESTRUCTIVE, (Step.DIAGNOSE, None)])
+def test_a_node_whose_work_nodeheal_cannot_see_is_left_to_a_human(step: Step, action: Action | None) -> None:
+    it = isolated()
+    asked = asked_for(it, step, action)
+    sent = list(commands_in(it.ports).sent)
+    behave_as(it.ports, workloads=None)
+
+    run_step(asked, it.ports, ACT)
+
+    result = it.resumed()
+    assert (result.outcome, result.refused_for(Refusal.WORK_UNKNOWN) is not None) == (Outcome.REFUSED, True)
+    assert result.reason == "nodeheal cannot see what ECS runs on the node"
+    assert commands_in(it.ports).sent == sent
+    ended = it.request().decision
+    assert (ended.ending, ended.escalation) == (Ending.HANDED_TO_A_HUMAN, Escalation.MANUAL_REVIEW_REQUIRED)
+
+
 def test_every_verb_that_touches_a_node_asks_whose_it_is() -> None:
     touching = {verb.operation for verb in VERBS.values() if verb.step in (Step.REBOOT, Step.REPLACE)}
 
@@ -85,10 +102,11 @@ class HeldMeanwhile(FakeCluster):
         super()._diagnosed(request)
 
 
-@pytest.mark.parametrize("requeues", [False, True], ids=["ECS", "Slurm"])
+@pytest.mark.parametrize("requeues", [False, True])
 def test_a_node_that_a_person_keeps_during_the_incident_is_not_put_back_at_its_end(requeues: bool) -> None:
     cluster = HeldMeanwhile(ACT)
-    scheduler_in(cluster.ports).requeues = requeues
+    if requeues:
+        behave_as_requeueing(cluster.ports)
 
     cluster.reports(xid(79))
 
@@ -107,10 +125,11 @@ class PutBackMeanwhile(FakeCluster):
         scheduler_in(self.ports).draining.discard(BROKEN)
 
 
-@pytest.mark.parametrize("requeues", [False, True], ids=["ECS", "Slurm"])
+@pytest.mark.parametrize("requeues", [False, True])
 def test_a_person_who_puts_a_node_back_in_the_middle_of_its_repair_is_noticed(requeues: bool) -> None:
     cluster = PutBackMeanwhile(ACT)
-    scheduler_in(cluster.ports).requeues = requeues
+    if requeues:
+        behave_as_requeueing(cluster.ports)
 
     cluster.reports(xid(79))
 

@@ -13,12 +13,13 @@ from nodeheal.agent.runtime.training_step import RUNS, steps_in
 from nodeheal.agent.transport.heartbeat_client import Heartbeat as Beat
 from nodeheal.agent.transport.heartbeat_client import request
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.training_progress import training_progress
+from tests.support.jobs import ecs_job
 from tests.unit.agent.fakes import PUBLIC_KEY
 from tests.unit.builders import NOW
 
-JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 2, steps=10_000)
+JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, steps=10_000)
 TASKS = tuple(GangTask(f"mi-{rank}", rank, "boot-1", f"arn-{rank}", status="RUNNING") for rank in (0, 1))
 RUN = Run("llama", 2, NOW - timedelta(hours=2), "first", TASKS, resumed_step=1_000, running_since=NOW)
 LATER = NOW + timedelta(seconds=2_000)

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from nodeheal.adapters.memory.world import MemoryScheduler
-from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
@@ -27,14 +26,14 @@ from nodeheal.domain.review.review import Accelerators, review_of
 from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import ACT, NOW, scheduler_in, xid
+from tests.unit.builders import ACT, NOW, behave_as, behave_as_requeueing, scheduler_in, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_isolation import CALLS_AT_MOST, Crash, crashing
 from tests.unit.test_steps import Incident
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 STOPS = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})})
-EVALUATION = UnmanagedTask("arn:task/training/1111", "nightly-eval:3", "cron", tags={MANAGED_TAG: MANAGED_TAG_VALUE})
+EVALUATION = UnmanagedTask("arn:task/training/1111", "nightly-eval:3", "cron", may_be_stopped=True)
 STRANGER = UnmanagedTask("arn:task/training/2222", "notebook:1", "somebody")
 
 
@@ -158,6 +157,15 @@ def test_one_whose_start_is_refused_is_named_in_the_ending_and_tried_once() -> N
     assert "could not be started again: nightly-eval:3 (1111, started by cron)" in email_of(cluster)
 
 
+def test_one_that_nobody_can_start_again_is_named_in_the_ending() -> None:
+    cluster = cluster_with_unmanaged_tasks()
+    behave_as(cluster.ports, restarter=None)
+
+    cluster.reports(xid(79))
+
+    assert "could not be started again: nightly-eval:3 (1111, started by cron)" in email_of(cluster)
+
+
 def test_one_that_ended_by_itself_before_it_could_be_stopped_is_not_started() -> None:
     cluster = cluster_with_unmanaged_tasks()
     unmanaged_tasks = unmanaged_tasks_of(cluster)
@@ -266,7 +274,7 @@ def test_the_same_unmanaged_task_under_another_mark_would_be_another_successor()
 
 def test_a_scheduler_that_requeues_needs_no_consent_of_the_pool_and_nothing_is_started_for_it() -> None:
     cluster = cluster_with_unmanaged_tasks(ACT)
-    unmanaged_tasks_of(cluster).requeues = True
+    behave_as_requeueing(cluster.ports)
 
     cluster.reports(xid(79))
 
@@ -283,7 +291,7 @@ def test_a_scheduler_that_requeues_needs_no_consent_of_the_pool_and_nothing_is_s
 def test_jobs_that_a_fault_has_stopped_are_named_wherever_the_incident_says_whose_work_it_touched() -> None:
     cluster = FakeCluster(ACT)
     scheduler = unmanaged_tasks_of(cluster)
-    scheduler.requeues = True
+    behave_as_requeueing(cluster.ports)
     gone = replace(STRANGER, before="had been requeued already")
     scheduler.unmanaged = {one.task_id: (SPARE, one) for one in (EVALUATION, gone)}
     fault = xid(79, node_id=SPARE, instance_id=SPARE)  # no job of nodeheal's runs there
@@ -307,7 +315,7 @@ def test_a_task_that_a_call_before_has_requeued_is_not_said_to_have_been_gone() 
     it = Incident()
     request = it.request()
     scheduler = unmanaged_tasks_of(it)
-    scheduler.requeues = True
+    behave_as_requeueing(it.ports)
     scheduler.unmanaged = {EVALUATION.task_id: (BROKEN, EVALUATION)}
     stop = scheduler.stop_unmanaged_task
 
@@ -330,7 +338,7 @@ def test_a_task_that_a_call_before_has_requeued_is_not_said_to_have_been_gone() 
 def test_a_node_that_others_have_taken_out_of_service_is_healed_and_said_to_be_left_to_them() -> None:
     cluster = FakeCluster(ACT)
     scheduler = scheduler_in(cluster.ports)
-    scheduler.requeues = True
+    behave_as_requeueing(cluster.ports)
     hers = NodePlacement("gpu-7", is_schedulable=False, why_not="drained by ada: ada looks")
     scheduler.placement_of = lambda node: hers
     fault = xid(79, node_id=SPARE, instance_id=SPARE)  # no job of nodeheal's runs there
@@ -349,7 +357,8 @@ def test_a_node_that_others_have_taken_out_of_service_is_healed_and_said_to_be_l
 @pytest.mark.parametrize(("requeues", "is_told"), [(True, True), (False, False)])
 def test_a_scheduler_that_does_not_answer_leaves_a_line_in_the_incident(requeues: bool, is_told: bool) -> None:
     it = Incident()
-    scheduler_in(it.ports).requeues = requeues
+    if requeues:
+        behave_as_requeueing(it.ports)
 
     def hangs(node: Node) -> NodePlacement:
         raise NotAccepted("the controller has not answered in 15 s")
@@ -386,7 +395,7 @@ def test_an_isolation_that_is_done_is_believed_though_nobody_can_tell_whose_task
 def test_a_task_that_was_requeued_too_often_is_held_for_a_person(before: int, is_held: bool) -> None:
     cluster = cluster_with_unmanaged_tasks(ACT)
     scheduler, limit = unmanaged_tasks_of(cluster), ACT.limits[Action.RESTART_WORKLOAD]
-    scheduler.requeues = True
+    behave_as_requeueing(cluster.ports)
     stop = scheduler.stop_unmanaged_task
     asked: list[bool] = []
 
@@ -410,7 +419,7 @@ def test_a_task_that_was_requeued_too_often_is_held_for_a_person(before: int, is
 def test_a_task_that_had_ended_by_itself_is_counted_as_no_restart() -> None:
     cluster = cluster_with_unmanaged_tasks(ACT)
     scheduler, limit = unmanaged_tasks_of(cluster), ACT.limits[Action.RESTART_WORKLOAD]
-    scheduler.requeues = True
+    behave_as_requeueing(cluster.ports)
     scheduler.stop_unmanaged_task = lambda node, task, reason: False  # type: ignore[method-assign]
 
     cluster.reports(xid(79))
@@ -421,7 +430,7 @@ def test_a_task_that_had_ended_by_itself_is_counted_as_no_restart() -> None:
 
 def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_have_jobs() -> None:
     cluster = cluster_with_unmanaged_tasks(ACT)
-    unmanaged_tasks_of(cluster).requeues = True
+    behave_as_requeueing(cluster.ports)
     cluster.diagnoses = {BROKEN: Verdict.FAILED}
 
     cluster.reports(xid(79))

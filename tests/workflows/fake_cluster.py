@@ -31,7 +31,6 @@ from nodeheal.contract.vocabulary import (
     Verdict,
 )
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.domain.recovery.incident import incident_id_of
@@ -45,10 +44,12 @@ from nodeheal.services.recovery.decide_next_step import decide_at_once, decide_n
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.return_to_service import return_to_service
 from nodeheal.services.recovery.wait_for_news import wait_for_news
+from tests.support.jobs import ecs_job
 from tests.unit.builders import (
     ACT,
     DIAGNOSTICS,
     EVIDENCE,
+    SHARED_FACTS,
     FrozenClock,
     commands_in,
     memory_ports,
@@ -115,7 +116,7 @@ class FakeCluster:
     def _begin(self, names: Sequence[str]) -> None:
         for name in names:
             self.ports.nodes.save(node(name))
-        job = Job("llama", "demo", "training", "trainer:1", "trainer", 2, submission=1)
+        job = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, submission=1)
         started_job(job, [self.node(BROKEN), self.node(PEER)], self.ports)
         self._gang_becomes("RUNNING")
 
@@ -348,7 +349,7 @@ class FakeCluster:
         self._wakes(wakeup.on_answer, event)
 
     def _fact(self, name: str, boot_id: str) -> dict[str, Any]:
-        shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version"})
+        shared = xid().model_dump(include=SHARED_FACTS)
         own = {"node_id": name, "instance_id": name, "boot_id": boot_id, "observed_at": self.clock()}
         return {**shared, **own, "event_id": f"{boot_id}-{name}-{len(self.commands)}"}
 

@@ -16,7 +16,7 @@ from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, FabricRole, JobState, Verdict
 from nodeheal.domain.errors import Superseded
-from nodeheal.domain.jobs.job import Job, Run, job_of
+from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import job_owner, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.steps import await_nodes, check_nodes, launch_job, stop_job, watch_gang
@@ -28,6 +28,7 @@ from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.jobs.judge_checks import judge_checks
 from nodeheal.services.jobs.submit_job import submit_job
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import (
     ACT,
     CHECK,
@@ -87,7 +88,7 @@ class JobCluster(FakeCluster):
 
     def submit(self) -> Walk:
         """The job is submitted, and its workflow is walked to its end."""
-        job = job_of(self.spec, "training", "trainer:1", self.clock())
+        job = ecs_job_of(self.spec, "training", "trainer:1", self.clock())
         submitted = submit_job(job, self.ports)
         return self.walk_job(submitted.submission)
 

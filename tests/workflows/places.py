@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nodeheal
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import CAPABILITIES
 from tests.workflows.reads import READS
 
 HOME = Path(nodeheal.__path__[0])
@@ -16,7 +17,8 @@ FOLDERS = (HOME / "operations", HOME / "services")
 PORTS = (frozenset(field.name for field in fields(Ports)) - {"channels", "console_links", "decide", "schedulers"}) | {
     "scheduler"
 }
-OF_WHOSE = {"scheduler_of": "scheduler", "scheduler_for": "scheduler", "machines_of": "machines"}
+OF_WHOSE = {"launcher_for": "launcher", "machines_of": "machines"}
+OF_A_SCHEDULER = frozenset(CAPABILITIES) - {"machines"} | {"maker"}
 IMAGINED = "replay.py"  # writes to a memory of its own
 SAVING = "services/saving.py"  # the loop: the place is where it is called
 CHANGES = {
@@ -66,6 +68,7 @@ def _written(function: ast.Attribute) -> str:
     port = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
     if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr in OF_WHOSE:
         port = OF_WHOSE[owner.func.attr]
+    port = "scheduler" if port in OF_A_SCHEDULER else "" if port == "scheduler" else port  # what it is, is no call
     is_constant = function.attr.isupper()  # of a module that is named like a port
     return f"{port}.{function.attr}" if port in PORTS and not is_constant and function.attr not in READS else ""
 

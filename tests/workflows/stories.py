@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
-from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
 from nodeheal.domain.fleet.enrolment import Enrolment
@@ -197,7 +196,7 @@ def _has_no_spare(fuse: Fuse) -> BreakingWorld:
 def _has_a_task_of_others(fuse: Fuse) -> BreakingWorld:
     """Its owner lets us stop it, and so does the pool."""
     it = BreakingWorld(fuse, pool(stops_other_tasks=True))
-    unmanaged_task = UnmanagedTask("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
+    unmanaged_task = UnmanagedTask("task/1", "eval:1", may_be_stopped=True)
     scheduler_in(it.plain).unmanaged[unmanaged_task.task_id] = (BROKEN, unmanaged_task)
     return it
 

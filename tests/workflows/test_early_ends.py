@@ -8,7 +8,8 @@ import pytest
 
 from nodeheal.contract.vocabulary import EndCause, Ending, Outcome
 from nodeheal.domain.jobs.early_end import NEVER_STARTED, early_end
-from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Run
+from tests.support.jobs import ecs_job
 from tests.unit.builders import NOW, xid
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 
@@ -210,6 +211,6 @@ def test_a_rank_that_the_scheduler_refused_is_no_early_end() -> None:
         GangTask(A, 0, "boot-1", A, "task-0", "STOPPED", 143, "nodeheal: refused", end_causes=(EndCause.ON_REQUEST,)),
         GangTask(B, 1, "boot-1", B, "", "STOPPED", None, NEVER_STARTED),
     )
-    run, record = Run("llama", 2, NOW, "inc-1/3", tasks), Job("llama", "demo", "c", "d", "e", 2, submission=1)
+    run, record = Run("llama", 2, NOW, "inc-1/3", tasks), ecs_job("llama", "demo", "c", "d", "e", 2, submission=1)
 
     assert early_end(record, run, tasks[0])[0] is Outcome.FAILED

@@ -14,13 +14,14 @@ from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, CheckpointFormat, JobState, NodeState, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import FoundCheckpoint, job_of
+from nodeheal.domain.jobs.job import FoundCheckpoint
 from nodeheal.ports.commands import Command
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint, search_ahead
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.steps import save_node
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import NOW, scheduler_in, searches_in, stored_job, stored_run, waiting, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
@@ -154,7 +155,7 @@ def test_a_job_whose_directory_is_empty_says_that_it_starts_from_its_beginning()
 
 def test_a_job_that_has_no_checkpoints_any_more_is_not_held_up() -> None:
     it = JobCluster()
-    submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
+    submit_job(ecs_job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
 
     find_checkpoint(JobRequest(job_id="llama", submission=1, round=1, task_token="token"), it.ports, it.policy)
 
@@ -433,7 +434,7 @@ def test_an_answer_of_another_boot_or_of_another_node_is_not_taken() -> None:
 def test_a_repeated_call_sends_nothing_again_and_the_answer_goes_to_the_newer_one() -> None:
 
     it = training()
-    submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
+    submit_job(ecs_job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
     last: dict[str, Any] = {"step": "CHOOSE", "job_id": "llama", "outcome": "DONE", "then": "LAUNCH", "reason": "r"}
     last |= {"finished_at": it.clock(), "nodes": (A,)}
     ask: dict[str, Any] = {"job_id": "llama", "submission": 1, "round": 1, "last": last}
@@ -449,7 +450,7 @@ def test_a_repeated_call_sends_nothing_again_and_the_answer_goes_to_the_newer_on
 
 def test_an_answer_that_is_quicker_than_the_record_of_its_command_leaves_nothing_behind() -> None:
     it = training()
-    submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
+    submit_job(ecs_job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
     last: dict[str, Any] = {"step": "CHOOSE", "job_id": "llama", "outcome": "DONE", "then": "LAUNCH", "reason": "r"}
     last |= {"finished_at": it.clock(), "nodes": (A,)}
     request = {"job_id": "llama", "submission": 1, "round": 1, "last": last, "task_token": "token"}

@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import Action, Ending, Escalation, NodeState, 
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from tests.support.hyperpod import NODE, OTHER, SUCCESSOR_ADDRESS, Region
-from tests.unit.builders import node, xid
+from tests.unit.builders import node, requeueing, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.fake_cluster import FakeCluster, replace_time
 from tests.workflows.walker import Walk
@@ -34,8 +34,12 @@ class HyperPodCluster(FakeCluster):
 
     def _begin(self, names: Any) -> None:
         machines = HyperPodMachines(self.region.client, self.region.client, [self.region.cluster.arn])
-        self.scheduler = MemoryScheduler(requeues=True)
-        self.ports = replace(self.ports, hyperpod=machines, schedulers={SchedulerKind.SLURM: self.scheduler})
+        self.scheduler = MemoryScheduler()
+        self.ports = replace(
+            self.ports,
+            hyperpod=machines,
+            schedulers={SchedulerKind.SLURM: requeueing(self.scheduler, SchedulerKind.SLURM)},
+        )
         for name in (NODE, OTHER):
             self.ports.nodes.save(node(name, provider=Provider.hyperpod, scheduler=SchedulerKind.SLURM))
 

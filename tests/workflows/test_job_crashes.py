@@ -11,11 +11,11 @@ import pytest
 
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.domain.errors import Conflict, NotAccepted
-from nodeheal.domain.jobs.job import job_of
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.injected_failures import How, InjectedFailure
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import node
 from tests.workflows.breaking_job import FusedJob
 from tests.workflows.fuse import Fuse
@@ -95,7 +95,7 @@ class CrashingSubmission(CrashingCluster):
 
     def submits_twice(self) -> tuple[Walk, Walk]:
         """The job is submitted, and when it has ended it is started once more."""
-        job = job_of(self.spec, "training", "trainer:1", self.clock())
+        job = ecs_job_of(self.spec, "training", "trainer:1", self.clock())
         first = self.gives(lambda: submit_job(job, self.ports, is_idempotent=True))
         self.happenings = [finishes]
         return first, self.gives(lambda: restart_job("llama", self.ports))

@@ -161,7 +161,10 @@ def test_fifty_jobs_of_eight_nodes_lose_and_double_no_rank(seed: int) -> None:
     as_they_are = ("channels", "clock", "console_links", "decide", "sign_upload", "has_confirmed")
     wrapped: dict[str, Any] = {f.name: getattr(plain, f.name) for f in fields(Ports)}
     wrapped = {name: port if name in as_they_are else Shared(port, baton) for name, port in wrapped.items()}
-    wrapped["schedulers"] = {kind: Shared(one, baton) for kind, one in plain.schedulers.items()}
+    wrapped["schedulers"] = {
+        kind: replace(one, gate=(seam := Shared(one.gate, baton)), registry=seam, workloads=seam, launcher=seam)
+        for kind, one in plain.schedulers.items()
+    }
     shared = Ports(**wrapped)
     for number in range(JOBS * NODES_A_JOB + SPARE_NODES):
         plain.nodes.save(replace(node(f"mi-{number:08x}"), rack=f"rack-{number // 16}", accelerators=8))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Verdict
 from nodeheal.domain.fleet.machine import Machine
@@ -95,8 +94,8 @@ def reports_another(cluster: FakeCluster) -> None:
 
 
 def unmanaged_tasks_move_in(cluster: FakeCluster) -> None:
-    for number, tags in enumerate(({names.MANAGED_TAG: names.MANAGED_TAG_VALUE}, {})):
-        unmanaged_task = UnmanagedTask(f"task/{number}", "notebook:1", launch_type="EXTERNAL", tags=tags)
+    for number, may_stop in enumerate((True, False)):
+        unmanaged_task = UnmanagedTask(f"task/{number}", "notebook:1", may_be_stopped=may_stop)
         scheduler_in(cluster.ports).unmanaged[unmanaged_task.task_id] = (BROKEN, unmanaged_task)
 
 

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import Ending, NodeState, Step
-from nodeheal.domain.jobs.job import Job, job_of
+from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.services.jobs.job_nodes import claim_replacement_nodes
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.steps import save_node
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import ACT, xid
 from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered
 
@@ -115,7 +116,7 @@ def free_pair() -> tuple[Cluster, Job]:
         save_node(it.ports, it.node(name), job_id="llama")
     for name in (C, D):
         save_node(it.ports, it.node(name), passed_at=it.clock(), claimed_by=None)
-    return it, job_of(it.spec, "training", "trainer:1", it.clock())
+    return it, ecs_job_of(it.spec, "training", "trainer:1", it.clock())
 
 
 def test_a_launch_that_is_repeated_after_a_crash_finds_what_it_has_claimed() -> None:

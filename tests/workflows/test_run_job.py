@@ -10,7 +10,6 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, SchedulerKind, Verdict
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.node import PastRecovery
-from nodeheal.domain.jobs.job import job_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.ports.scheduler import TaskDefinitions
@@ -22,6 +21,7 @@ from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import ACT, scheduler_in, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.job_cluster import NODES, Happening, JobCluster, Json, fails, finishes, is_recovered, spec
@@ -591,7 +591,7 @@ def test_two_jobs_never_write_to_one_directory() -> None:
 
 def test_two_jobs_share_no_node() -> None:
     it = JobCluster()
-    other = job_of(spec(name="other"), "training", "trainer:1", it.clock())
+    other = ecs_job_of(spec(name="other"), "training", "trainer:1", it.clock())
     submit_job(other, it.ports)
     for name in (A, C):
         save_node(it.ports, it.node(name), claimed_by="other")
@@ -956,7 +956,7 @@ def test_two_nodes_that_break_at_once_are_both_exchanged_in_one_restart() -> Non
 
 def test_a_start_that_a_crash_has_lost_is_made_up_for() -> None:
     it = JobCluster()
-    job = job_of(it.spec, "training", "trainer:1", it.clock())
+    job = ecs_job_of(it.spec, "training", "trainer:1", it.clock())
     it.ports.jobs.save(job)
 
     early = sweep_jobs("demo", it.ports, it.policy)

@@ -8,12 +8,12 @@ from nodeheal.adapters.memory.world import SentCommand
 from nodeheal.contract.health_event import Sight
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import JobState, NodeState
-from nodeheal.domain.jobs.job import job_of
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.jobs.see_directory import AGAIN_SECONDS
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.steps import save_node
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import searches_in
 from tests.workflows.job_cluster import NODES, SHARED, JobCluster, finishes
 
@@ -173,7 +173,7 @@ def test_a_job_that_is_stopped_meanwhile_is_stopped_and_accuses_nobody() -> None
 
 def test_an_answer_of_another_boot_is_not_taken() -> None:
     it = training()
-    submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
+    submit_job(ecs_job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
     asks(it, "first")
     save_node(it.ports, it.node(B), boot_id="boot-2", state=NodeState.HEALTHY)
 
@@ -185,7 +185,7 @@ def test_an_answer_of_another_boot_is_not_taken() -> None:
 
 def test_a_repeated_call_asks_nobody_twice_and_the_answers_go_to_the_newer_one() -> None:
     it = training()
-    submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
+    submit_job(ecs_job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
     asks(it, "first")
     it._says_what_it_sees(it.asked_for_sights()[0])
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from nodeheal.domain.jobs.job import GangTask, job_of
+from nodeheal.domain.jobs.job import GangTask
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.jobs.start_gang import start_ranks
+from tests.support.jobs import ecs_job_of
 from tests.unit.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, started_job
 from tests.workflows.job_cluster import NODES, JobCluster
 
@@ -15,7 +16,7 @@ def test_a_rank_that_was_started_and_has_ended_since_is_not_started_again(monkey
     """The scheduler finds what runs, and not what has ended: it would start the rank beside the others' failure."""
     clock = FrozenClock()
     ports, asked = memory_ports(clock), list[int]()
-    job = job_of(JobCluster().spec, "training", "trainer:1", clock())
+    job = ecs_job_of(JobCluster().spec, "training", "trainer:1", clock())
     nodes = [node(name) for name in NODES[:2]]
     for one in nodes:
         ports.nodes.save(one)

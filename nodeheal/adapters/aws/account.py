@@ -13,7 +13,6 @@ from typing import Any
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.failures import explain, region_in_use
 from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
-from nodeheal.adapters.ecs.container_instances import tags_by_machine
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind, Verdict
 from nodeheal.domain.errors import NodehealError
@@ -47,12 +46,14 @@ QUEUES = {
 @dataclass
 class Account:
     """What the checks share. `make`: a boto3 client of a service; `ports`: the control plane's, over `table`, once it
-    exists; `document`: the text of the active policy. Policy and nodes are read once.
+    exists; `document`: the text of the active policy. Policy and nodes are read once. `registrations`: of a scheduler
+    with a registry, what its nodes lack there.
     """
 
     make: Callable[[str], Any]
     ports: Callable[[], Ports]
     document: Callable[[], str]
+    registrations: "Mapping[SchedulerKind, Registration]"
     table: str = names.TABLE
     outputs: dict[str, str] = field(default_factory=dict)  # of the stack; empty: it is not deployed
     has_table: bool = False
@@ -72,6 +73,10 @@ class Account:
         """Return the nodes of each pool that has any."""
         ports = self.ports()
         return {pool: list(ports.nodes.in_pool(pool)) for pool in sorted(ports.fleet_index.pools())}
+
+
+# Gives the problems of these nodes of one scheduler by node id. It makes clients by their service.
+Registration = Callable[[Callable[[str], Any], Sequence[Node]], Mapping[str, "NodeProblem"]]
 
 
 @dataclass(frozen=True)
@@ -280,7 +285,7 @@ class NodeProblem:
     state: str = BAD
 
 
-_ENROLL = "nodeheal nodes enroll NODE --pool POOL --why …; without the tag IAM denies every action"
+ENROLL = "nodeheal nodes enroll NODE --pool POOL --why …; without the tag IAM denies every action"
 NEVER_REPORTED = NodeProblem(
     "its agent has never reported",
     "on the node: nodeheal-agent doctor (role, bus, credentials); to install it: docs/agent.md",
@@ -291,14 +296,7 @@ NOT_IN_SSM = NodeProblem(
     "SSM does not know it, or has lost its connection",
     "on the node: systemctl status amazon-ssm-agent; without it nodeheal cannot reboot or diagnose it",
 )
-NOT_IN_ECS = NodeProblem(
-    "not registered in its ECS cluster",
-    "on the node: systemctl status ecs; compare ECS_CLUSTER in /etc/ecs/ecs.config",
-)
-NO_TAG_IN_SSM = NodeProblem(f"the machine lacks the tag {names.MANAGED_TAG}", _ENROLL)
-NO_TAG_IN_ECS = NodeProblem(
-    f"the container instance lacks the tag {names.MANAGED_TAG}", f"{_ENROLL}; new EC2 machines: docs/ec2.md, user data"
-)
+NO_TAG_IN_SSM = NodeProblem(f"the machine lacks the tag {names.MANAGED_TAG}", ENROLL)
 NEVER_DIAGNOSED = NodeProblem(
     "never diagnosed, so it is not known whether DCGM works there",
     "nodeheal nodes diagnose NODE --why …, or all free ones of a pool: nodeheal pools sweep POOL --why …; "
@@ -334,8 +332,8 @@ def _not_passed(node: Node) -> NodeProblem | None:
 
 
 def _nodes(account: Account) -> Iterator[Finding]:
-    """Check each pool for nodes that do not report, lack a tag or a role, are unknown to SSM or ECS, or were never
-    diagnosed.
+    """Check each pool for nodes that do not report, lack a tag or a role, are unknown to SSM or to their scheduler, or
+    were never diagnosed.
     """
     ports = account.ports()
     heartbeats, now = ports.heartbeats.newest(), ports.clock()
@@ -349,16 +347,16 @@ def _nodes(account: Account) -> Iterator[Finding]:
     roles = _roles(account, mute, ssm)
     ours = account.outputs.get("NodeRoleArn", "").rpartition("/")[2]
     for pool, nodes in pools.items():
-        clusters = {node.cluster for node in nodes if _is_on_ecs(node)}
-        instances = {cluster: tags_by_machine(account.make("ecs"), cluster) for cluster in clusters}
+        unregistered: dict[str, NodeProblem] = {}
+        for kind, check in account.registrations.items():
+            unregistered |= check(account.make, [node for node in nodes if node.scheduler is kind])
         problems: dict[NodeProblem, list[str]] = {}
         for node in nodes:
-            ecs = instances[node.cluster].get(node.instance_id) if _is_on_ecs(node) else None
             wrong = [
                 *_not_reporting(node, node in mute, roles.get(node.instance_id), ours),
                 *_not_believed(node, heartbeats.get(node.instance_id), account),
                 *_not_in_ssm(ssm.get(node.instance_id)),
-                _not_in_ecs(ecs) if _is_on_ecs(node) else None,
+                unregistered.get(node.node_id),
                 _not_passed(node) if node.has_reported else None,
             ]
             for problem in filter(None, wrong):
@@ -371,7 +369,7 @@ def _nodes(account: Account) -> Iterator[Finding]:
     unenrolled = [node.node_id for node in ports.nodes.unenrolled()]
     if unenrolled:
         told = f"they report, but are not enrolled: {some(unenrolled)}"
-        yield Finding("unenrolled nodes", WARNING, told, _ENROLL.partition(";")[0])
+        yield Finding("unenrolled nodes", WARNING, told, ENROLL.partition(";")[0])
     known = {*(node.instance_id for nodes in account.pools.values() for node in nodes), *unenrolled}
     without_agent = sorted(ssm.keys() - known)
     if without_agent:
@@ -405,21 +403,11 @@ def _not_believed(node: Node, heartbeat: Heartbeat | None, account: Account) -> 
         yield _unknown_role(heartbeat.role_id)
 
 
-def _is_on_ecs(node: Node) -> bool:
-    return node.scheduler is SchedulerKind.ECS
-
-
 def _not_in_ssm(ssm: "_Managed | None") -> Iterator[NodeProblem]:
     if ssm is None or not ssm.is_online:
         yield NOT_IN_SSM
     elif not ssm.is_managed:
         yield NO_TAG_IN_SSM
-
-
-def _not_in_ecs(ecs: Mapping[str, str] | None) -> NodeProblem | None:
-    if ecs is None:
-        return NOT_IN_ECS
-    return NO_TAG_IN_ECS if ecs.get(names.MANAGED_TAG) != names.MANAGED_TAG_VALUE else None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, plain, to_item, versioned
-from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.directory_lease import lease_ancestors, lease_path
@@ -51,7 +50,7 @@ class DynamoJobStore:
 
     def get_run(self, job_id: str, number: int) -> Run | None:
         item = self._table.get(names.job_pk(job_id), names.run_sk(number))
-        return _run(item) if item else None
+        return from_item(Run, item) if item else None
 
     def save_run(self, run: Run) -> bool:
         keys = {"pk": names.job_pk(run.job_id), "sk": names.run_sk(run.number)}
@@ -60,7 +59,7 @@ class DynamoJobStore:
         return self._table.put(item, condition, values)
 
     def runs(self, job_id: str) -> Sequence[Run]:
-        return [_run(item) for item in self._table.query(names.job_pk(job_id), names.RUN_PREFIX)]
+        return [from_item(Run, item) for item in self._table.query(names.job_pk(job_id), names.RUN_PREFIX)]
 
 
 class DynamoJobNotes:
@@ -140,14 +139,6 @@ class DynamoJobNotes:
             if others:
                 return others[0]
         return ""
-
-
-def _run(item: Item) -> Run:
-    """Parse a run. Earlier versions, which supported ECS alone, stored only ECS's text for why a task ended."""
-    run = from_item(Run, item)
-    if all("end_causes" in task["M"] for task in item["tasks"]["L"]):
-        return run
-    return replace(run, tasks=tuple(replace(task, end_causes=causes_of(task.stop_reason)) for task in run.tasks))
 
 
 def _readable(item: Item) -> Job | None:

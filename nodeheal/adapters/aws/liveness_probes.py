@@ -64,11 +64,11 @@ class AwsLivenessProbes:
 
     def _ask_scheduler(self, node: Node) -> ProbeAnswer:
         scheduler = self._schedulers.get(node.scheduler)
-        return (
-            scheduler.liveness(node)
-            if scheduler
-            else ProbeAnswer(node.scheduler, None, "not served by this deployment")
-        )
+        if scheduler is None:
+            return ProbeAnswer(node.scheduler, None, "not served by this deployment")
+        if scheduler.registry is None:
+            return ProbeAnswer(node.scheduler, None, "not queried: SSM and the machine's cloud are queried directly")
+        return scheduler.registry.liveness(node)
 
     def _ask_ssm(self, node: Node) -> ProbeAnswer:
         of_node = [{"Key": "InstanceIds", "Values": [node.instance_id]}]

@@ -1,7 +1,7 @@
-"""Implements Scheduler on ECS: container instances are nodes, standalone tasks are ranks and unmanaged tasks."""
+"""What ECS can do: container instances are nodes, standalone tasks are ranks and unmanaged tasks."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +9,13 @@ from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.adapters.ecs.container_instances import CONNECTED, listed
 from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.liveness import ProbeAnswer
-from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, Scheduler, SchedulerTraits, TaskChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +39,10 @@ _HOLDER_CHARACTERS = 64  # of an attribute's value, which a person wrote
 
 
 class EcsScheduler:
-    """Implements Scheduler. Clients are created when first needed; `once` sends a call that acts a single time."""
+    """Implements NodeGate, NodeRegistry, Workloads, WorkloadRestarter and GangLauncher. It makes no machines.
 
-    requeues = False
-    calls_at_once = None
+    Clients are created when first needed; `once` sends a call that acts a single time.
+    """
 
     def __init__(self, client: "Callable[[], ECSClient]", once: "Callable[[], ECSClient]") -> None:
         self._client = client
@@ -114,9 +114,6 @@ class EcsScheduler:
         if len(answer["failures"]) == len(placements):
             raise NotFound(f"{node.instance_id} in cluster {node.cluster}: {answer['failures'][0].get('reason')}")
         return answer["containerInstances"]
-
-    def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
-        raise PlacementRefused("ECS cannot replace machines")
 
     def liveness(self, node: Node) -> ProbeAnswer:
         if listed(self._client(), node.cluster, node.instance_id, connected=True):
@@ -264,16 +261,12 @@ class EcsScheduler:
         already = self._successor(node, placement, task)
         if already:
             return already
-        group = {} if task.group.startswith(_DEFAULT_GROUP) or not task.group else {"group": task.group}
-        tags = [{"key": k, "value": v} for k, v in sorted(task.tags.items()) if not k.startswith(_RESERVED_TAGS)]
-        request: dict[str, Any] = {"overrides": json.loads(task.overrides or "{}"), "tags": tags, **group}
         with throttles_named("StartTask"):
             answer = self._once().start_task(
                 cluster=node.cluster,
-                taskDefinition=task.definition,
                 containerInstances=[placement.name],
                 startedBy=task.mark,
-                **request,
+                **json.loads(task.scheduler_json),
             )
         if answer["failures"]:
             failure = answer["failures"][0]
@@ -305,6 +298,12 @@ class EcsScheduler:
                 yield from self._client().describe_tasks(
                     cluster=cluster, tasks=tasks[first : first + _DESCRIBED_AT_ONCE], include=["TAGS"]
                 )["tasks"]
+
+
+def ecs_scheduler(client: "Callable[[], ECSClient]", once: "Callable[[], ECSClient]") -> Scheduler:
+    """Return what ECS can do. It leaves to nodeheal what to start, and makes no machines."""
+    ecs = EcsScheduler(client, once)
+    return Scheduler(SchedulerKind.ECS, SchedulerTraits(), ecs, ecs, workloads=ecs, restarter=ecs, launcher=ecs)
 
 
 @contextmanager
@@ -370,12 +369,17 @@ def _is_unmanaged(task: Mapping[str, Any]) -> bool:
 
 
 def _unmanaged_task(task: Mapping[str, Any]) -> UnmanagedTask:
+    tags, group = {tag["key"]: tag["value"] for tag in task.get("tags", [])}, task.get("group", "")
+    request = {
+        "taskDefinition": task["taskDefinitionArn"],
+        "overrides": task.get("overrides", {}),
+        "tags": [{"key": k, "value": v} for k, v in sorted(tags.items()) if not k.startswith(_RESERVED_TAGS)],
+        **({} if group.startswith(_DEFAULT_GROUP) or not group else {"group": group}),
+    }
     return UnmanagedTask(
         task_id=task["taskArn"],
-        definition=task["taskDefinitionArn"],
+        name=task["taskDefinitionArn"].rsplit("/", 1)[-1],
         started_by=task.get("startedBy", ""),
-        group=task.get("group", ""),
-        launch_type=task.get("launchType", ""),
-        overrides=json.dumps(task.get("overrides", {}), sort_keys=True),
-        tags={tag["key"]: tag["value"] for tag in task.get("tags", [])},
+        may_be_stopped=tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE,
+        scheduler_json=json.dumps(request, sort_keys=True),
     )

@@ -43,4 +43,4 @@ class MemoryMarks:
 
 
 def _called(registry: Registry) -> str:
-    return "ECS container instance" if registry is Registry.SCHEDULER else ""
+    return "node of the cluster" if registry is Registry.SCHEDULER else ""

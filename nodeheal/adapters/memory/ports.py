@@ -29,6 +29,7 @@ def memory_ports(clock: Clock) -> Ports:
     incidents = MemoryIncidentStore(nodes)
     jobs = MemoryJobStore()
     commands = MemoryNodeCommands()
+    scheduler = MemoryScheduler()
     return Ports(
         nodes=nodes,
         hardware=MemoryHardwareStore(),
@@ -38,7 +39,7 @@ def memory_ports(clock: Clock) -> Ports:
         operations=MemoryOperationStore(),
         jobs=jobs,
         job_notes=MemoryJobNotes(jobs),
-        schedulers={SchedulerKind.ECS: MemoryScheduler()},
+        schedulers={kind: scheduler.as_scheduler(kind) for kind in SchedulerKind},
         commands=commands,
         machines=MemoryMachines(),
         hyperpod=MemoryMachines(),

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import ClassVar
 
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import JOB_VARIABLE, RUN_VARIABLE
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement
@@ -20,13 +21,13 @@ from nodeheal.ports.clock import Clock
 from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.compute import Started
 from nodeheal.ports.messaging import Delivery, Message, Way
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, Scheduler, SchedulerTraits, TaskChange
 
 
 @dataclass
 class MemoryScheduler:
-    """Implements Scheduler. `draining` contains the drained nodes, `held_by_people` those of them that the scheduler
-    knows to be a person's; `tasks` every rank ever started.
+    """Implements all that a scheduler can do. `draining` contains the drained nodes, `held_by_people` those of them
+    that the scheduler knows to be a person's; `tasks` every rank ever started.
 
     `isolated_by` names the incident for which a node was drained. `seen` has ranks' states, by task; a missing one is
     as started. `disconnected` contains unreachable placements. `unmanaged` has the running unmanaged tasks, as (node,
@@ -34,8 +35,7 @@ class MemoryScheduler:
     the nodes whose machines were to be replaced; `replaces_none` why none is.
     """
 
-    requeues: bool = False
-    calls_at_once: int | None = None
+    traits: ClassVar[SchedulerTraits] = SchedulerTraits()
     replaces_none: str = ""
     replaced_by_cluster: list[tuple[str, ClusterReplacement]] = field(default_factory=list)
     draining: set[str] = field(default_factory=set)
@@ -54,6 +54,10 @@ class MemoryScheduler:
     unmanaged_started: list[tuple[str, UnmanagedTask]] = field(default_factory=list)
     unmanaged_refused: str = ""
     series: str = ""  # at the end of each new rank's name: a scheduler gives no name twice, whatever is on record
+
+    def as_scheduler(self, kind: SchedulerKind) -> Scheduler:
+        """Return a scheduler that leaves to nodeheal what to start, and makes no machines."""
+        return Scheduler(kind, self.traits, self, self, workloads=self, restarter=self, launcher=self)
 
     def placement_of(self, node: Node) -> NodePlacement:
         if node.node_id in self.unknown_nodes:

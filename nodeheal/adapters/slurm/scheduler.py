@@ -1,5 +1,4 @@
-"""Implements Scheduler on Slurm: a node is drained with a reason, and a job on it is requeued, so that Slurm restarts
-it.
+"""What Slurm can do: a node is drained with a reason, and a job on it is requeued, so that Slurm restarts it.
 
 Every query goes to the controller by SSM and takes seconds, so each method makes one.
 """
@@ -10,15 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from nodeheal.adapters.slurm.controller import SlurmController
-from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import PlacementRefused
-from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
-from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskChange
+from nodeheal.ports.scheduler import Drained, NodePlacement, Scheduler, SchedulerTraits
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # the owner chooses a job's name, and it gets into emails
 _NAME_CHARACTERS = 40
@@ -30,12 +26,20 @@ _BEFORE = {
 }
 SUBMIT = "Slurm starts the jobs of its nodes itself: submit with sbatch (docs/slurm.md)"
 
+TRAITS = SchedulerTraits(
+    restarts_stopped=True,
+    owner_consents_alone=True,
+    fills_idle_nodes=True,
+    checks_new_nodes=True,  # by its prolog
+    records_holder=True,
+    drain_keeps_holder=True,
+    is_behind_a_machine=True,
+    drains_at_once=4,  # the SSM agent of its machine works on five commands at a time
+)
+
 
 class SlurmScheduler:
-    """Implements Scheduler."""
-
-    requeues = True
-    calls_at_once = 4  # the SSM agent of its machine works on five commands at a time
+    """Implements NodeGate, Workloads and MachineMaker. Slurm starts its jobs itself."""
 
     def __init__(self, controller: SlurmController) -> None:
         self._controller = controller
@@ -43,12 +47,6 @@ class SlurmScheduler:
     def placement_of(self, node: Node) -> NodePlacement:
         seen = self._controller.about(node, "nodes")
         return NodePlacement(str(seen["name"]), bool(seen["is_in_service"]), _kept_out(seen))
-
-    def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
-        return {node.node_id: self.placement_of(node) for node in nodes}
-
-    def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
-        return [node.node_id for node in nodes]  # the drain itself looks: a person's is left as it is
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
         known = {node.node_id: where for node in nodes if (where := self._controller.address_of(node))}
@@ -62,9 +60,6 @@ class SlurmScheduler:
             raise self._controller.not_at(nodes[0], known[nodes[0].node_id])
         out = {name: (where, seen[where]) for name, where in known.items() if where in seen}
         return {name: _drained(one, where) for name, (where, one) in out.items() if not one["is_in_service"]}
-
-    def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
-        """Do nothing: the drain's reason names the incident."""
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         self._controller.about(node, "resume", **({"Incident": node.open_incident} if node.open_incident else {}))
@@ -81,27 +76,6 @@ class SlurmScheduler:
         if seen["why_not"]:
             raise PlacementRefused(str(seen["why_not"]))
 
-    def liveness(self, node: Node) -> ProbeAnswer:
-        return ProbeAnswer(node.scheduler, None, "not queried: SSM and the machine's cloud are queried directly")
-
-    def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
-        raise PlacementRefused(SUBMIT)
-
-    def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
-        return {}
-
-    def confirm_ranks(self, job: Job, run: Run, ranks: Sequence[GangTask]) -> Sequence[GangTask]:
-        return []
-
-    def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
-        """Do nothing: nodeheal starts no ranks on Slurm."""
-
-    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
-        return []
-
-    def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
-        return []
-
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
         address = self._controller.address_of(node)
         incident = {"Incident": node.open_incident} if node.open_incident else {}
@@ -109,12 +83,15 @@ class SlurmScheduler:
         return [_task(job, address) for job in jobs]
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
-        known = json.loads(task.overrides)
+        known = json.loads(task.scheduler_json)
         options = {"Job": task.task_id, "Restarts": str(known["restarts"])} | ({"Hold": "yes"} if task.is_held else {})
         return bool(self._controller.ask(node.cluster, "requeue", known["address"], **options)["requeued"])
 
-    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
-        return task.task_id
+
+def slurm_scheduler(controller: SlurmController) -> Scheduler:
+    """Return what Slurm can do. It starts and restarts its jobs itself."""
+    slurm = SlurmScheduler(controller)
+    return Scheduler(SchedulerKind.SLURM, TRAITS, slurm, workloads=slurm, machines=slurm)
 
 
 def _drained(seen: Mapping[str, Any], address: str) -> Drained:
@@ -136,9 +113,9 @@ def _task(job: Mapping[str, Any], address: str) -> UnmanagedTask:
     name = _UNSAFE.sub("_", str(job["name"]))[:_NAME_CHARACTERS]
     return UnmanagedTask(
         task_id=str(job["job_id"]),
-        definition=f"{word} {name} of {parts} in {job['partition']}",
+        name=f"{word} {name} of {parts} in {job['partition']}",
         started_by=str(job["user"]),
-        overrides=json.dumps({"address": address, "restarts": job["restarts"]}),
-        tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE} if job["may_requeue"] else {},  # `--requeue` is the consent
+        may_be_stopped=bool(job["may_requeue"]),  # `--requeue` is the consent
+        scheduler_json=json.dumps({"address": address, "restarts": job["restarts"]}),
         before=_BEFORE.get(str(job.get("before")), ""),
     )

@@ -14,6 +14,6 @@ class Identity:
     cluster: str
     pool: str
     provider: Provider
+    scheduler: SchedulerKind  # which one places work on this node
     product: str | None = None  # of its accelerators, where the operator has set it
     labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with other nodes: rack, switch, fabric
-    scheduler: SchedulerKind = SchedulerKind.ECS  # the scheduler of this node

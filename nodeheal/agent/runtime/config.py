@@ -87,6 +87,7 @@ class AgentConfig:
     cluster: str
     pool: str
     provider: Provider
+    scheduler: SchedulerKind  # which one places work on this node
     region: str
     instance_id: str = ""  # only the node's own id is valid; kept because older configurations have it
     bus: str = names.BUS
@@ -105,7 +106,6 @@ class AgentConfig:
     # systemd allows a service 90 s to stop, kills it, and then stops its dependencies. What is left after this time
     # cannot be killed. systemd's own limit for a whole reboot is half an hour.
     reboot_force_seconds: float = 150.0
-    scheduler: SchedulerKind = SchedulerKind.ECS  # the scheduler of this node
     address: str | None = None
     accelerators: int | None = None
     drills: bool = False  # treat injected faults, which carry names.DRILL_MARK, as real ones
@@ -125,8 +125,8 @@ class AgentConfig:
     @property
     def identity(self) -> Identity:
         """Return this node's identity."""
-        who = (self.node_id, self.cluster, self.pool, self.provider, self.product)
-        return Identity(*who, dict(self.labels), self.scheduler)
+        who = (self.node_id, self.cluster, self.pool, self.provider, self.scheduler, self.product)
+        return Identity(*who, dict(self.labels))
 
     def limit(self, threshold: Threshold) -> float:
         """Return the value of the threshold on this node."""

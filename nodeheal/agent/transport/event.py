@@ -58,16 +58,13 @@ class NodeFact:
     boot_id: str
     observed_at: datetime
     agent_version: str = __version__
-    scheduler: SchedulerKind = SchedulerKind.ECS
+    scheduler: SchedulerKind
 
     def to_json(self) -> str:
         """Serialise the event for the bus. Invalid characters from a tool's JSON or a file name become `?`, since
         neither the disk nor the bus accepts them.
         """
-        told = asdict(self)
-        if self.scheduler is SchedulerKind.ECS:  # a control plane of the previous version refuses the field
-            del told["scheduler"]
-        text = json.dumps(told, ensure_ascii=False, separators=(",", ":"), default=datetime.isoformat)
+        text = json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"), default=datetime.isoformat)
         return text.encode("utf-8", "replace").decode()
 
 

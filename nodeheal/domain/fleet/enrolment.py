@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 
 # What a tag's value may hold in every registry.
 _RACK = re.compile(r"[A-Za-z0-9 _.:/=+@-]{1,128}")
@@ -43,7 +43,7 @@ class EnrolmentTag:
 class Enrolment:
     """What an operator states about a node. `pool` and `provider` must equal what the node's agent reports.
 
-    `rack` and `accelerators` None: not stated. `cluster`: where the node's agent has not reported it yet.
+    `rack` and `accelerators` None: not stated. `cluster` and `scheduler`: where the node's agent has not reported them.
     """
 
     pool: str
@@ -54,6 +54,7 @@ class Enrolment:
     has_no_job: bool = False  # what the record says of a job is over
     rack: str | None = None
     cluster: str | None = None
+    scheduler: SchedulerKind | None = None
 
     def __post_init__(self) -> None:
         if self.rack is not None and not _RACK.fullmatch(self.rack):

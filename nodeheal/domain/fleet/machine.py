@@ -45,7 +45,7 @@ class Termination(StrEnum):
 class ClusterReplacement(StrEnum):
     """How a scheduler's cluster is told to replace the machine of a node by itself."""
 
-    power_down = "power_down"  # Slurm's own: ParallelCluster terminates the instance, and launches a static node again
+    power_down = "power_down"  # ParallelCluster terminates the instance, and launches a static node again
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,7 @@ class Node:
     cluster: str
     pool: str
     provider: Provider
+    scheduler: SchedulerKind  # which one places work here
     instance_id: str
     boot_id: str
     booted_at: datetime
@@ -121,7 +122,6 @@ class Node:
     rack: str = ""  # where an operator says that it stands
     # topic of a foreign signal -> the newest version received; an older one that comes later is history
     signal_versions: dict[str, int] = field(default_factory=dict)
-    scheduler: SchedulerKind = SchedulerKind.ECS  # which one places work here
     version: int = 0
 
     def has_rank_of(self, job_id: str, run: int) -> bool:

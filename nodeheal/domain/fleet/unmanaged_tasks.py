@@ -1,7 +1,7 @@
 """Unmanaged tasks: tasks on a node that nodeheal did not start, and that no service would start again."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nodeheal.contract import names
 from nodeheal.contract.type_adapters import adapter_of
@@ -17,26 +17,20 @@ _YES = "yes"
 
 @dataclass(frozen=True)
 class UnmanagedTask:
-    """What is needed to start the task again. `overrides` is JSON in the scheduler's own form.
+    """A task, under the name that people know.
 
-    `is_held`: a scheduler that would start it again by itself must wait for a person. `before`: what had become of it
-    before nodeheal came, in words; empty: it is there.
+    `may_be_stopped`: its owner allows that. `scheduler_json`: what its scheduler needs to stop it or to start it again,
+    in its own form. `is_held`: a scheduler that would start it again by itself must wait for a person. `before`: what
+    had become of it before nodeheal came, in words; empty: it is there.
     """
 
     task_id: str
-    definition: str
+    name: str
     started_by: str = ""
-    group: str = ""
-    launch_type: str = ""
-    overrides: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
+    may_be_stopped: bool = False
+    scheduler_json: str = ""
     is_held: bool = False
     before: str = ""
-
-    @property
-    def may_be_stopped(self) -> bool:
-        """Whether its owner allows nodeheal to stop it, by the tag that says so."""
-        return self.tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE
 
     @property
     def mark(self) -> str:
@@ -50,7 +44,7 @@ class UnmanagedTask:
 
     def __str__(self) -> str:
         by = f", started by {self.started_by}" if self.started_by else ""
-        return f"{self.definition.rsplit('/', 1)[-1]} ({self.short_id}{by})"
+        return f"{self.name} ({self.short_id}{by})"
 
 
 @dataclass(frozen=True)

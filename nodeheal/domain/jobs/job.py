@@ -169,7 +169,7 @@ class Job:
     found: FoundCheckpoint | None = None  # what its next run resumes from
     directory_seen: str = ""  # whether its nodes share the checkpoint directory, in words
     directory_in_doubt: bool = False  # they were asked, and it could not be decided
-    scheduler: SchedulerKind = SchedulerKind.ECS  # that of its pool's nodes
+    scheduler: SchedulerKind = field(kw_only=True)  # that of its pool's nodes
     version: int = 0
 
     def may_run_on(self, node_id: str) -> bool:
@@ -217,9 +217,7 @@ def _inside(spec: JobSpec) -> str:
     return str(PurePosixPath(innermost.target) / directory.relative_to(innermost.source)) if innermost else ""
 
 
-def job_of(
-    spec: JobSpec, cluster: str, task_definition: str, at: datetime, scheduler: SchedulerKind = SchedulerKind.ECS
-) -> Job:
+def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime, scheduler: SchedulerKind) -> Job:
     """Returns the job of a file, submitted for the first time. Raises ValueError for an invalid owner."""
     # A definition that is made of the file has its command and environment already: a scheduler takes little beside it.
     is_made_of_it = spec.image is not None

@@ -56,7 +56,7 @@ class Progress:
     tried: list[TriedStep] = field(default_factory=list)
     proof: StepResult | None = None  # of the node that is to carry the job
     evidence: StepResult | None = None  # of what the node could tell before it was touched
-    taken_over: StepResult | None = None  # a verb that was not carried out, because a person has the node
+    left_alone: StepResult | None = None  # a verb not carried out: a person has the node, or its work is not known
     evidence_begun: EvidenceBegun | None = None  # by the isolation
     answers: dict[str, StepResult] = field(default_factory=dict)  # about each fault that the node was asked about
     contradiction: str = ""  # a fault on the boot that the reboot led to
@@ -176,8 +176,8 @@ def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
 def _fold(progress: Progress, decision: Decision, result: StepResult) -> None:
     if result.refused_for(Refusal.NEW_BOOT) or isinstance(result.facts, CallAgain):
         return  # nothing was done: the next decision is made from the start
-    if result.refused_for(Refusal.TAKEN_OVER):
-        progress.taken_over = result
+    if result.refused_for(Refusal.TAKEN_OVER) or result.refused_for(Refusal.WORK_UNKNOWN):
+        progress.left_alone = result
     elif result.step is Step.WAIT:
         _fold_wait(progress, decision, result)
     elif result.step is Step.ISOLATE:

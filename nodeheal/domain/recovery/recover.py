@@ -27,8 +27,10 @@ def recover(builder: DecisionBuilder, progress: Progress, assessment: FaultAsses
         return _after_replacement_by_scheduler(builder, progress, fault)
     if progress.returned is None and builder.history.context.is_released_or_retired:
         return _after_manual_release(builder, progress, assessment)
-    if progress.taken_over is not None:
-        return builder.escalate(Escalation.TAKEN_OVER, f"{fault.title}: {progress.taken_over.reason}")
+    if progress.left_alone is not None:
+        is_theirs = progress.left_alone.refused_for(Refusal.TAKEN_OVER)
+        code = Escalation.TAKEN_OVER if is_theirs else Escalation.MANUAL_REVIEW_REQUIRED
+        return builder.escalate(code, f"{fault.title}: {progress.left_alone.reason}")
     if fault.needs_proof_only and progress.proof is None:
         return builder.step(Step.DIAGNOSE, f"{fault.title}: {fault.short_why}")
     moved = move_job(builder, progress, assessment)

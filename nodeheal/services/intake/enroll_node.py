@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from nodeheal.contract.vocabulary import NodeState, SchedulerKind
+from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import HalfDone, NotFound
 from nodeheal.domain.fleet.enrolment import Enrolment, EnrolmentTag, Registry, provider_of
 from nodeheal.domain.fleet.node import NO_BOOT_REPORTED, Node
@@ -59,10 +59,12 @@ def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
     others = ports.nodes.in_pool(said.pool)
     clusters, schedulers = {node.cluster for node in others}, {node.scheduler for node in others}
     cluster = said.cluster or (clusters.pop() if len(clusters) == 1 else "")
-    if not cluster:
+    scheduler = said.scheduler or (schedulers.pop() if len(schedulers) == 1 else None)
+    if not cluster or scheduler is None:
+        missing = "--cluster" if not cluster else "--scheduler"
         raise ValueError(
-            f"{node_id} has never reported, and the other nodes of pool {said.pool} do not say in which ECS cluster "
-            "it would be: give --cluster"
+            f"{node_id} has never reported, and the other nodes of pool {said.pool} do not say in which cluster of "
+            f"which scheduler it would be: give {missing}"
         )
     now = ports.clock()
     return Node(
@@ -75,7 +77,7 @@ def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
         booted_at=now,
         last_seen=now,
         state=NodeState.ENROLLED,
-        scheduler=schedulers.pop() if len(schedulers) == 1 else SchedulerKind.ECS,
+        scheduler=scheduler,
     )
 
 
@@ -119,6 +121,7 @@ def _changes(node: Node, said: Enrolment) -> dict[str, object]:
     wanted: dict[str, object] = {"is_spare": said.is_spare}
     if not node.has_reported:  # so written once: the store makes the pool known before its node is in it
         wanted |= {"pool": said.pool, "cluster": said.cluster or node.cluster, "state": NodeState.ENROLLED}
+        wanted["scheduler"] = said.scheduler or node.scheduler
     if said.rack is not None:
         wanted["rack"] = said.rack
     if said.accelerators is not None:

@@ -17,6 +17,7 @@ def finding_about(node: Node, event_id: str, at: datetime, **said: object) -> He
         "cluster": node.cluster,
         "pool": node.pool,
         "provider": node.provider,
+        "scheduler": node.scheduler,
         "instance_id": node.instance_id,
         "boot_id": node.boot_id,
         "observed_at": at,

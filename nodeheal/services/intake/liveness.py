@@ -169,6 +169,7 @@ def _silence_event(node: Node, said: Sequence[ProbeAnswer], policy: RecoveryPoli
         cluster=node.cluster,
         pool=node.pool,
         provider=node.provider,
+        scheduler=node.scheduler,
         instance_id=node.instance_id,
         boot_id=node.boot_id,
         observed_at=_fell_silent_at(node, policy),

@@ -19,6 +19,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.new_node_places import claim_place
+from nodeheal.services.scheduling import checks_new_nodes
 
 # A machine that has run for longer when its agent is first heard is an old one that gets an agent. GPU machines boot in
 # up to 15 minutes.
@@ -77,10 +78,14 @@ def _why_not_now(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     held = policy.why_only_observe(node.node_id, node.pool, now) or pool.why_paused(now)
     if held or pool.is_tripped:
         return held or "the breaker is open"
-    if ports.scheduler_of(node).requeues:
+    scheduler = ports.scheduler_of(node)
+    if checks_new_nodes(scheduler):
         return "its scheduler checks it before its first job"
+    workloads = scheduler.workloads
+    if workloads is None:
+        return "its scheduler does not say what runs there"
     try:
-        unmanaged_tasks = ports.scheduler_of(node).unmanaged_tasks(node, ports.scheduler_of(node).placement_of(node))
+        unmanaged_tasks = workloads.unmanaged_tasks(node, scheduler.gate.placement_of(node))
     except NotFound:
         return "the scheduler does not know it yet"
     return "tasks of others run there" if unmanaged_tasks else ""

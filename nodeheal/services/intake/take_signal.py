@@ -62,6 +62,7 @@ def health_event(draft: Draft, node: Node) -> HealthEvent:
         cluster=node.cluster,
         pool=node.pool,
         provider=node.provider,
+        scheduler=node.scheduler,
         instance_id=node.instance_id,
         boot_id=_boot_at(draft, node),
         observed_at=draft.observed_at,

@@ -29,7 +29,7 @@ ROUND_MINUTES = 10
 # Three calls of DescribeTasks, each of at most ten seconds. What is left over has its turn in another minute.
 RANKS_A_RUN = 300
 SECONDS_A_RUN = 10  # for taking what was answered; the sweep has 25 left when its looks have taken longest
-# ECS shows a task for at least an hour after its end: one that was started later than that cannot be forgotten yet.
+# A launcher shows a task for an hour or longer after its end: one that was started later cannot be forgotten yet.
 KEPT = timedelta(hours=1)
 # A launch that broke is tried again for a quarter of an hour, and its operation says how long it may take beyond that.
 LAUNCH_IS_OVER = timedelta(hours=1)
@@ -116,10 +116,10 @@ def _some_of(due: Sequence[_Asked], ports: Ports) -> Sequence[_Asked]:
 
 
 def _see(asked: Sequence[_Asked], ports: Ports) -> Iterator[RankStatus]:
-    for kind, scheduler in ports.schedulers.items():
+    for kind, launcher in ports.launchers():
         of_kind = [one for one in asked if one.scheduler is kind]
         for cluster in sorted({one.cluster for one in of_kind}):
-            yield from scheduler.rank_statuses(cluster, [one.task for one in of_kind if one.cluster == cluster])
+            yield from launcher.rank_statuses(cluster, [one.task for one in of_kind if one.cluster == cluster])
 
 
 def _change(one: _Asked, seen: RankStatus | None, ports: Ports) -> TaskChange | None:

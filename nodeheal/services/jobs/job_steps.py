@@ -20,7 +20,7 @@ DEADLINES = {
     Next.LAUNCH: 1_800,  # an image of tens of gigabytes is pulled by every node first
     Next.WATCH: 364 * 86_400,  # an execution of Step Functions lasts a year at most
     Next.SETTLE: 2,  # a finding is on the bus within a second of its kernel line
-    Next.STOP: 900,  # ECS gives a task two minutes after SIGTERM, or what its agent is set to
+    Next.STOP: 900,  # a task has two minutes after SIGTERM, or what its agent is set to
 }
 
 

@@ -18,6 +18,7 @@ from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.services.jobs.job_nodes import directory_taken, look_for_nodes
 
 NOT_YET = "(registered with the job)"
+_NO_NODE = "pool: {} has no node that its agent has reported"
 
 
 @dataclass(frozen=True)
@@ -98,13 +99,15 @@ def scheduler_of_pool(pool: str, ports: Ports) -> SchedulerKind:
     found = sorted({node.scheduler for node in ports.nodes.in_pool(pool) if node.state not in ABSENT})
     if len(found) > 1:
         raise ValueError(f"pool: the nodes of {pool} have several schedulers ({', '.join(found)}); a job runs on one")
-    return found[0] if found else SchedulerKind.ECS
+    if not found:
+        raise ValueError(_NO_NODE.format(pool))
+    return found[0]
 
 
 def _cluster(pool: str, ports: Ports) -> str:
     found = sorted({node.cluster for node in ports.nodes.in_pool(pool) if node.state not in ABSENT})
     if not found:
-        raise ValueError(f"pool: {pool} has no node that its agent has reported")
+        raise ValueError(_NO_NODE.format(pool))
     if len(found) > 1:
         raise ValueError(f"pool: the nodes of {pool} are in several clusters ({', '.join(found)}); a job runs in one")
     return found[0]

@@ -20,7 +20,7 @@ from nodeheal.services.steps import save_node
 def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
     """Write the run, then point the job and its nodes at it: what is started is always on record first."""
     number, orphans = _next_number(job, why, ports)
-    placements = ports.scheduler_for(job).placements_of(nodes)
+    placements = ports.launcher_for(job).placements_of(nodes)
     tasks = tuple(
         GangTask(node.node_id, rank, node.boot_id, placements[node.node_id].name, asked_at=ports.clock())
         for rank, node in enumerate(nodes)
@@ -92,7 +92,7 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
     master = node_of(run.tasks[0].node_id, ports)
     started: list[str] = []
     # A call that is repeated after a crash must find what the first one started: the scheduler starts a rank twice.
-    there = {} if all(task.task_id for task in run.tasks) else ports.scheduler_for(job).find_ranks(job, run)
+    there = {} if all(task.task_id for task in run.tasks) else ports.launcher_for(job).find_ranks(job, run)
     for task in run.tasks:
         if task.task_id:  # an earlier call started it; it may even have stopped since
             started.append(task.task_id)
@@ -116,9 +116,7 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
             # Refused by a call that crashed before it stopped the others; or given up by another call.
             if task.has_stopped and task.placement not in there:
                 raise PlacementRefused(f"rank {task.rank} on {task.node_id} was refused before")
-            started.append(
-                there.get(task.placement) or ports.scheduler_for(job).start_rank(job, run, task, environment)
-            )
+            started.append(there.get(task.placement) or ports.launcher_for(job).start_rank(job, run, task, environment))
             _note_task_id(run, task.rank, started[-1], ports)
         except PlacementRefused:
             # First of all: a call that is repeated must not go on with a run whose ranks are being stopped.
@@ -130,9 +128,9 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
 
 def stop_tasks(job: Job, run: Run, ranks: Sequence[GangTask], reason: str, ports: Ports) -> None:
     """Asks the tasks of these ranks to end. A task that the scheduler knows as another run's is left alone."""
-    scheduler, begun = ports.scheduler_for(job), [task for task in ranks if task.task_id]
-    for task in scheduler.confirm_ranks(job, run, begun) if begun else ():
-        scheduler.stop_rank(job.cluster, task.task_id, reason)
+    launcher, begun = ports.launcher_for(job), [task for task in ranks if task.task_id]
+    for task in launcher.confirm_ranks(job, run, begun) if begun else ():
+        launcher.stop_rank(job.cluster, task.task_id, reason)
 
 
 def _resume_hint(job: Job, run: Run) -> dict[str, str]:
@@ -185,7 +183,7 @@ def _as_found(job: Job, run: Run, ports: Ports, concluded: Callable[[Run], Run])
     def found(stored: Run) -> Run:
         if all(task.task_id or task.has_stopped for task in stored.tasks):
             return stored
-        there = ports.scheduler_for(job).find_ranks(job, stored)
+        there = ports.launcher_for(job).find_ranks(job, stored)
         tasks = [
             t if t.task_id or t.has_stopped else replace(t, task_id=there.get(t.placement, "")) for t in stored.tasks
         ]

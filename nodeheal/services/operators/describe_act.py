@@ -16,6 +16,7 @@ from nodeheal.services.operators.describe_answer import ON_HYPERPOD
 from nodeheal.services.operators.foretell import Foretold
 from nodeheal.services.recovery.pool_size import size_of, slots_of
 from nodeheal.services.recovery.spares import next_spare
+from nodeheal.services.scheduling import restarts_stopped, why_work_unknown
 
 _THEN = {
     DIAGNOSE: "it is diagnosed, and back in service if it passes; where it does not, it stays out and you are told",
@@ -104,13 +105,13 @@ def why_not_now(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy
         return f"{pool.why_paused(now)}: `nodeheal unpause {node.pool}` first"
     if policy.why_opted_out(node.node_id):
         return f"{node.node_id} is opted out in the policy: {policy.why_opted_out(node.node_id)}"
+    only = f"it would only be isolated. `nodeheal nodes isolate {node.node_id} --why …` does that"
+    if action is not Action.ISOLATE and (unknown := why_work_unknown(ports.scheduler_of(node))):
+        return f"{unknown}; {only}"
     if _left(node, action, ports, policy) == 0:
         limit, verb = policy.limits[action], VERBS[action]
         hours = f"{limit.window_seconds / 3_600:g} h"
-        return (
-            f"no {verb.noun} is left for {node.node_id}: {limit.limit} in {hours}; it would only be isolated."
-            f" `nodeheal nodes isolate {node.node_id} --why …` does that"
-        )
+        return f"no {verb.noun} is left for {node.node_id}: {limit.limit} in {hours}; {only}"
     return ""
 
 
@@ -156,7 +157,10 @@ def describe_release(node: Node, withdrawn: Incident | None) -> list[str]:
 
 
 def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
-    if ports.scheduler_of(node).requeues:
+    scheduler = ports.scheduler_of(node)
+    if unknown := why_work_unknown(scheduler):
+        return f"{unknown}: it gets no new work, and the rest is left to you"
+    if restarts_stopped(scheduler):
         return "its scheduler gives it no new work, and starts its jobs elsewhere where they may be requeued"
     if node.job_id is None:
         return "it has no job of nodeheal; other tasks on it are stopped as the policy says"

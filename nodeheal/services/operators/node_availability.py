@@ -31,4 +31,4 @@ def open_incident_of(node: Node, ports: Ports) -> Incident | None:
 
 def _starts_jobs(node: Node, ports: Ports) -> bool:
     scheduler = ports.schedulers.get(node.scheduler)
-    return scheduler is None or not scheduler.requeues
+    return scheduler is None or scheduler.launcher is not None

@@ -23,7 +23,7 @@ from nodeheal.operations.record import update
 from nodeheal.operations.replace import replacement_slots
 from nodeheal.ports import Ports
 from nodeheal.ports.compute import Started
-from nodeheal.ports.scheduler import NodePlacement, Scheduler, TaskChange
+from nodeheal.ports.scheduler import GangLauncher, NodePlacement, TaskChange
 from nodeheal.services.jobs.ask_after_ranks import note_ends
 from nodeheal.services.jobs.job_nodes import leave
 from nodeheal.services.operators.release_node import release_node
@@ -119,20 +119,20 @@ def _look(since: datetime, why: str, ports: Ports) -> _Lost:
     )
 
 
-def _unknown_ranks(lost: _Lost, ports: Ports) -> Iterator[tuple[Scheduler, str, TaskChange]]:
-    """Yield what runs for nodeheal and no run on record has, each with its scheduler and cluster."""
-    for kind, scheduler in ports.schedulers.items():
+def _unknown_ranks(lost: _Lost, ports: Ports) -> Iterator[tuple[GangLauncher, str, TaskChange]]:
+    """Yield what runs for nodeheal and no run on record has, each with its launcher and cluster."""
+    for kind, launcher in ports.launchers():
         for cluster in sorted({node.cluster for node in lost.nodes if node.scheduler is kind}):
-            for rank in scheduler.live_ranks(cluster):
+            for rank in launcher.live_ranks(cluster):
                 run = ports.jobs.get_run(rank.job_id, rank.run)
                 if run is None or all(task.task_id != rank.task_id for task in run.tasks):
-                    yield scheduler, cluster, rank
+                    yield launcher, cluster, rank
 
 
 def _of_ranks(lost: _Lost, ports: Ports) -> Iterator[Correction]:
-    for scheduler, cluster, rank in _unknown_ranks(lost, ports):
+    for launcher, cluster, rank in _unknown_ranks(lost, ports):
         text = f"run {rank.run} of {rank.job_id} is not on record: its rank on {rank.placement} is stopped"
-        yield Correction(rank.task_id, text, partial(scheduler.stop_rank, cluster, rank.task_id, _NOT_ON_RECORD))
+        yield Correction(rank.task_id, text, partial(launcher.stop_rank, cluster, rank.task_id, _NOT_ON_RECORD))
 
 
 def _of_incidents(lost: _Lost, ports: Ports) -> Iterator[Correction]:
@@ -189,7 +189,7 @@ def _is_held(node: Node) -> bool:
 
 def _placement(node: Node, ports: Ports) -> NodePlacement | None:
     try:
-        return ports.scheduler_of(node).placement_of(node)
+        return ports.scheduler_of(node).gate.placement_of(node)
     except NotFound:
         return None  # its silence is found by the sweep
 
@@ -264,7 +264,7 @@ def _is_where_it_was(job: Job, ports: Ports) -> bool:
     is_watched = any(one.verb is VerbName.WATCH_GANG for one in ports.operations.open_of(job_owner(job.job_id)))
     if run is None or not is_watched or not ports.workflows.runs_job(job.job_id, job.submission):
         return False
-    live = {rank.task_id for rank in ports.scheduler_for(job).live_ranks(job.cluster) if rank.job_id == job.job_id}
+    live = {rank.task_id for rank in ports.launcher_for(job).live_ranks(job.cluster) if rank.job_id == job.job_id}
     return live == {task.task_id for task in run.tasks}
 
 

@@ -162,7 +162,9 @@ class Replay:
         """The record says which job ran there; the one before, if any, has ended."""
         event, node = one.event, self._ports.nodes.get(one.event.node_id)
         if one.job_id is not None and self._ports.jobs.get(one.job_id) is None:
-            self._ports.jobs.save(Job(one.job_id, event.pool, event.cluster, "", "", 1, current_run=1))
+            self._ports.jobs.save(
+                Job(one.job_id, event.pool, event.cluster, "", "", 1, current_run=1, scheduler=event.scheduler)
+            )
             task = GangTask(event.node_id, 0, event.boot_id, "", status="RUNNING")
             self._ports.jobs.save_run(Run(one.job_id, 1, event.observed_at, "replayed", (task,)))
         if node is None:

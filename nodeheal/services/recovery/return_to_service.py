@@ -16,6 +16,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.recovery.retire_broken import retire_broken
 from nodeheal.services.saving import node_of
+from nodeheal.services.scheduling import records_holder
 from nodeheal.services.steps import add_timeline_entry, result_of, save_node
 
 
@@ -71,7 +72,7 @@ def _let_work(node: Node, ports: Ports) -> str:
         save_node(ports, node, drained_by_us=False)
         return kept
     scheduler = ports.scheduler_of(node)
-    return scheduler.placement_of(node).why_not if scheduler.requeues else ""
+    return scheduler.gate.placement_of(node).why_not if records_holder(scheduler) else ""
 
 
 def _join(

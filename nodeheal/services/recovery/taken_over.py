@@ -13,7 +13,7 @@ def why_taken_over(node: Node, ports: Ports) -> str:
     if not node.drained_by_us:
         return ""
     try:
-        placement = ports.scheduler_of(node).placement_of(node)
+        placement = ports.scheduler_of(node).gate.placement_of(node)
     except NotFound:
         return ""
     if placement.why_not:

@@ -29,6 +29,8 @@ from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import NodePlacement
+from nodeheal.services.scheduling import may_stop_workloads, restarts_stopped
+from nodeheal.services.steps import add_timeline_entry
 
 
 def stop_unmanaged_tasks(
@@ -45,8 +47,11 @@ def stop_unmanaged_tasks(
     Safe to repeat: what a call before has stopped is gone from the node, and known from the record.
     """
     scheduler = ports.scheduler_of(node)
-    wants_stop = policy.pool(node.pool).stops_other_tasks or scheduler.requeues
-    found = scheduler.unmanaged_tasks(node, placement) if listed is None else listed
+    workloads = scheduler.workloads
+    if workloads is None:
+        return note_unknown(request, node, "its scheduler does not list them", ports)
+    wants_stop = may_stop_workloads(scheduler, policy.pool(node.pool))
+    found = workloads.unmanaged_tasks(node, placement) if listed is None else listed
     there = [task for task in found if not task.before]
     left = [task for task in there if not (wants_stop and task.may_be_stopped)]
     for task in there:
@@ -59,12 +64,12 @@ def stop_unmanaged_tasks(
         if task.before and task.short_id not in ours:  # a call before may have requeued it
             _note(request, f"{GONE}{task.short_id}", f"task {task} {task.before}", ports, dumped(task))
     for known in stopped_tasks(timeline):
-        by_us, is_requeued = known.by_us, scheduler.requeues and known.successor is None
+        by_us, is_requeued = known.by_us, restarts_stopped(scheduler) and known.successor is None
         restart = _restart_of(known.task, node, policy)
         spent = _why_held(restart, request, ports) if is_requeued and by_us is not False else ""
         if by_us is None:
-            by_us = scheduler.stop_unmanaged_task(node, replace(known.task, is_held=bool(spent)), reason_of(request))
-            if not by_us and scheduler.requeues:
+            by_us = workloads.stop_unmanaged_task(node, replace(known.task, is_held=bool(spent)), reason_of(request))
+            if not by_us and restarts_stopped(scheduler):
                 ports.attempts.refund(restart.scope, request.incident_id, restart.limit)
             word = "stopped" if by_us else "had ended by itself, or is not known any more"
             _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answered(by_us))
@@ -74,6 +79,13 @@ def stop_unmanaged_tasks(
             _note(request, f"{STARTED}{known.task.short_id}", again, ports, known.task.task_id)
         stopped += [known.task] if by_us else []
     return _clause("stopped, to be started again", stopped) + _clause("left to run", left)
+
+
+def note_unknown(request: StepRequest, node: Node, why: str, ports: Ports) -> str:
+    """Note that the tasks of others are not known, and so left to run; a clause for the result."""
+    unknown = f"tasks of others on {node.node_id} are not known, and left to run: {why}"
+    add_timeline_entry(request, ports, "others-not-known", unknown)
+    return f"; {unknown}"
 
 
 def _restart_of(task: UnmanagedTask, node: Node, policy: RecoveryPolicy) -> Reservation:
@@ -111,8 +123,14 @@ def reason_of(request: StepRequest) -> str:
 
 
 def _start(request: StepRequest, task: UnmanagedTask, home: Node, ports: Ports) -> bool:
+    scheduler, restarter = ports.scheduler_of(home), ports.scheduler_of(home).restarter
     try:
-        successor = ports.scheduler_of(home).restart_unmanaged_task(home, task)
+        if restarter is not None:
+            successor = restarter.restart_unmanaged_task(home, task)
+        elif restarts_stopped(scheduler):
+            successor = task.task_id
+        else:
+            raise PlacementRefused(f"nodeheal starts no tasks of {scheduler.kind}")
         text = f"task {task} was started again on {home.node_id}"
     except (PlacementRefused, NotFound) as refusal:
         successor, text = "", f"task {task} could not be started again on {home.node_id}: {refusal}"

@@ -18,7 +18,7 @@ from nodeheal.agent.checks.check_ipc import dumped
 from nodeheal.agent.checks.check_runner import CheckRunner
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.runtime.config import AgentConfig, KernelLog
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 
 
 def no_tools(*_: object) -> Output:
@@ -45,7 +45,9 @@ def main(count: str, seconds: str, state: str = "{}", kernel_log: str = "/nowher
     """Print so many looks, so far apart where nothing happens."""
     gpu_state.READ_SECONDS = float(seconds)
     logs = (KernelLog("file", kernel_log),)
-    config = AgentConfig("mi-0a1b2c3d", "training", "h100", Provider.hybrid, "eu-west-1", kernel_log=logs)
+    config = AgentConfig(
+        "mi-0a1b2c3d", "training", "h100", Provider.hybrid, SchedulerKind.ECS, "eu-west-1", kernel_log=logs
+    )
     place = Place(config, no_tools, Path("/nowhere"), Path("/nowhere"), Path("/nowhere"))
     if count == "probed":
         probe(place, float(seconds))

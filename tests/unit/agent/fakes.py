@@ -20,12 +20,14 @@ from nodeheal.agent.transport.bus import EventBus
 from nodeheal.agent.transport.credentials import CredentialChain
 from nodeheal.agent.transport.event import EventFactory, HealthEvent, Identity
 from nodeheal.agent.transport.heartbeat_client import PublicKey
-from nodeheal.contract.vocabulary import Family, Provider
+from nodeheal.contract.vocabulary import Family, Provider, SchedulerKind
 from nodeheal.parsers.finding import Finding
 from sandbox.toml import toml
 
-IDENTITY = Identity("mi-0a1b2c3d4e5f67890", "training", "h100", Provider.hybrid)
-CONFIG = AgentConfig(IDENTITY.node_id, IDENTITY.cluster, IDENTITY.pool, IDENTITY.provider, "eu-central-1")
+IDENTITY = Identity("mi-0a1b2c3d4e5f67890", "training", "h100", Provider.hybrid, SchedulerKind.ECS)
+CONFIG = AgentConfig(
+    IDENTITY.node_id, IDENTITY.cluster, IDENTITY.pool, IDENTITY.provider, IDENTITY.scheduler, "eu-central-1"
+)
 START = datetime(2026, 11, 21, 5, 50, 31, tzinfo=UTC)
 XID_79 = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
 BANNER = "Linux version 6.1.0-18-amd64 (debian-kernel@lists.debian.org)"
@@ -325,6 +327,7 @@ class NodeFolder:
             "cluster": IDENTITY.cluster,
             "pool": IDENTITY.pool,
             "provider": "hybrid",
+            "scheduler": "ECS",
             "region": "eu-central-1",
             "endpoint_url": self.bus_url,
             "kernel_log": [{"kind": "file", "path": str(self.kernel_log)}],

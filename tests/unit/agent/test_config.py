@@ -18,6 +18,7 @@ LEAST: dict[str, Any] = {
     "cluster": "training",
     "pool": "h100",
     "provider": "hybrid",
+    "scheduler": "ECS",
     "region": "eu-central-1",
 }
 

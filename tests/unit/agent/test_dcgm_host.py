@@ -54,7 +54,14 @@ def test_the_configuration_says_where_it_listens(tmp_path: Path) -> None:
     ("host", "is_taken"), [(UNIX, True), ("10.0.0.4:5555", True), ("unix://x", False), ("a b", False)]
 )
 def test_a_host_that_dcgmi_would_not_understand_is_refused(host: str, is_taken: bool) -> None:
-    known = {"node_id": "mi-0a1b2c3d", "cluster": "c", "pool": "p", "provider": "hybrid", "region": "eu-west-1"}
+    known = {
+        "node_id": "mi-0a1b2c3d",
+        "cluster": "c",
+        "pool": "p",
+        "provider": "hybrid",
+        "scheduler": "ECS",
+        "region": "eu-west-1",
+    }
 
     if is_taken:
         assert parse({**known, "dcgm_host": host}).dcgm_host == host

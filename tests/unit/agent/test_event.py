@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-from dataclasses import replace
 
 import pytest
 
@@ -19,13 +18,6 @@ FINDING = Finding(Family.xid, "79", "0000:b9:00.0", XID_79)
 
 def found(position: str = "7:120", evidence: str = XID_79) -> said.HealthEvent:
     return EVENT_FACTORY.found(FINDING, source="kernel_log", position=position, at=START, evidence=evidence)
-
-
-def test_the_scheduler_is_told_where_it_is_not_the_one_that_older_control_planes_take_for_granted() -> None:
-    event = EVENT_FACTORY.alive(START)
-
-    assert "scheduler" not in json.loads(event.to_json())
-    assert json.loads(replace(event, scheduler="SLURM").to_json())["scheduler"] == "SLURM"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_the_script_leaves_the_ssm_agents_working_directory_before_it_runs_pytho
 
 @pytest.mark.parametrize(("node_id", "provider"), [("mi-0a1b2c3d4e5f67890", "hybrid"), ("i-0a1b2c3d4e5f67890", "ec2")])
 def test_one_configuration_serves_many_nodes(machine: Machine, node_id: str, provider: str) -> None:
-    shared = 'cluster = "training"\npool = "h100"\n\n[labels]\nregion = "not the key of the agent"\n'
+    shared = 'cluster = "training"\nscheduler = "ECS"\npool = "h100"\n\n[labels]\nregion = "not the key of the agent"\n'
 
     ended = machine.run(config=shared, AWS_SSM_INSTANCE_ID=node_id, AWS_SSM_REGION_NAME="eu-central-1")
 

@@ -25,14 +25,14 @@ from nodeheal.agent.transport.heartbeat_client import Heartbeat, HeartbeatItem
 from nodeheal.agent.transport.heartbeat_thread import HeartbeatThread
 from nodeheal.agent.transport.metrics import PUBLISHED
 from nodeheal.agent.transport.prometheus import HELP, Exporter, metrics
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from tests.unit.agent.exposition import Family, Labels, parse
 from tests.unit.agent.fakes import NodeFolder, eventually, public_key
 from tests.unit.agent.test_heartbeat_thread import EVERY
 from tests.unit.agent.test_loop import REMAP, Run
 
 GAUGES = {"cpu_used_percent": 45.0}
-WHO = Identity("mi-0a1b", "training", "a100", Provider.hybrid, None, {})
+WHO = Identity("mi-0a1b", "training", "a100", Provider.hybrid, SchedulerKind.ECS, None, {})
 NODE = frozenset({("node", "mi-0a1b"), ("pool", "a100")})
 
 

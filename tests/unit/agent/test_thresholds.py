@@ -24,6 +24,7 @@ MINIMAL: dict[str, Any] = {
     "cluster": "training",
     "pool": "h100",
     "provider": "hybrid",
+    "scheduler": "ECS",
     "region": "eu-central-1",
 }
 GPU = "0000:10:00.0"

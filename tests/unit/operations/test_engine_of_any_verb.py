@@ -18,7 +18,7 @@ from nodeheal.operations import engine, verbs
 from nodeheal.operations.handler import Facts, Handler, Result, World, read_time, step_result
 from nodeheal.operations.record import start_waiting
 from nodeheal.services.jobs.job_steps import job_step_result
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, under_way, xid
+from tests.unit.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, under_way, xid
 
 NODE = xid().node_id
 NEXT = Decision(step=Step.DIAGNOSE, reason="so", node_id=NODE)
@@ -189,7 +189,7 @@ def test_half_of_a_step_that_is_done_has_the_step_called_again(
 def test_a_verb_whose_node_is_sent_no_command_takes_no_answer(install: Install) -> None:
     it = install(answers=None)
     operation = under_way(it.ports, VerbName.DIAGNOSE, nonce="0" * 32)
-    told = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version", "observed_at"})
+    told = xid().model_dump(include=SHARED_FACTS | {"observed_at"})
     told |= {"event_id": "e", "node_id": NODE, "instance_id": NODE, "boot_id": "boot-1"}
     event = DiagnosticsFinished(**told, request_id=operation.request_id, verdict=Verdict.OK)
 

@@ -10,12 +10,12 @@ from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.operation import Operation, OperationState, job_owner, node_owner
 from nodeheal.operations import fan_out
 from nodeheal.operations.steps import check_nodes
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import ACT, CHECK, NOW, memory_ports, named, node, stored_node, xid
+from tests.support.jobs import ecs_job
+from tests.unit.builders import ACT, CHECK, NOW, SHARED_FACTS, memory_ports, named, node, stored_node, xid
 
 GANG = 256
 ASKED = "llama-1-0-check"
@@ -30,7 +30,7 @@ class Gang:
         for name in self.names:
             self.ports.nodes.save(node(name, claimed_by="llama"))
         self.ports.jobs.save(
-            Job("llama", "demo", "training", "trainer:1", "trainer", size, state=JobState.SUBMITTED, submission=1)
+            ecs_job("llama", "demo", "training", "trainer:1", "trainer", size, state=JobState.SUBMITTED, submission=1)
         )
 
     @property
@@ -43,9 +43,7 @@ class Gang:
         check_nodes(self.request, self.ports, ACT)
 
     def answer(self, name: str, verdict: Verdict = Verdict.OK) -> None:
-        shared = xid().model_dump(
-            include={"schema_version", "cluster", "pool", "provider", "agent_version", "observed_at"}
-        )
+        shared = xid().model_dump(include=SHARED_FACTS | {"observed_at"})
         shared |= {"event_id": f"done-{name}", "node_id": name, "instance_id": name, "boot_id": "boot-1"}
         request_id = named(CHECK, ASKED, self.ports, name)
         wakeup.on_answer(DiagnosticsFinished(**shared, request_id=request_id, verdict=verdict), self.ports)

@@ -59,6 +59,7 @@ from nodeheal.services.saving import change_node
 from tests.unit.builders import (
     ACT,
     NOW,
+    SHARED_FACTS,
     FrozenClock,
     commands_in,
     gang_under_way,
@@ -531,7 +532,7 @@ def test_a_run_of_another_launch_is_not_the_one_that_was_waited_for(ports: Ports
 
 
 def test_a_node_that_says_what_it_sees_has_answered(ports: Ports) -> None:
-    fact = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version", "observed_at"})
+    fact = xid().model_dump(include=SHARED_FACTS | {"observed_at"})
     fact |= {"event_id": "e", "node_id": A, "instance_id": A, "boot_id": "boot-1", "request_id": "llama-1-0-look0"}
     answer = CheckpointFound(**fact, directory="/mnt/llama", format=CheckpointFormat.megatron, sight=SHARED)
     operation = job_under_way(

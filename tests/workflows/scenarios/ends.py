@@ -5,7 +5,6 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 
 from typing import Any
 
-from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -19,7 +18,7 @@ from tests.workflows.stories import pool
 def _with_an_unmanaged_task(**said: Any) -> BreakingWorld:
     """Its owner has said that it may be stopped."""
     it = world(pool(stops_other_tasks=True), **said)
-    unmanaged_task = UnmanagedTask("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
+    unmanaged_task = UnmanagedTask("task/1", "eval:1", may_be_stopped=True)
     scheduler_in(it.plain).unmanaged["task/1"] = (BROKEN, unmanaged_task)
     return it
 

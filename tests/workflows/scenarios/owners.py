@@ -4,12 +4,10 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 """
 
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
-from tests.unit.builders import scheduler_in, xid
-from tests.workflows.breaking_world import BreakingWorld
+from tests.unit.builders import xid
 from tests.workflows.fake_cluster import BROKEN, SPARE
 from tests.workflows.scenarios.setup import HANDED_OVER, ends_as, world, wrong_with
-from tests.workflows.stories import MOVES, pool
+from tests.workflows.stories import MOVES
 
 
 def a_replacement_node_that_failed_is_no_spare() -> list[str]:
@@ -20,9 +18,3 @@ def a_replacement_node_that_failed_is_no_spare() -> list[str]:
     claims = (ends_as(it, *HANDED_OVER), (SPARE not in it.job_nodes, "the job runs on a node that has failed"))
     tested = it.commands.count(("run-diagnostics", SPARE))
     return wrong_with(it, *claims, (tested == 1, f"it was tested {tested} times"))
-
-
-def _with_an_unmanaged_task(tags: dict[str, str]) -> BreakingWorld:
-    it = world(pool(stops_other_tasks=True), spare=False)
-    scheduler_in(it.plain).unmanaged["task/1"] = (BROKEN, UnmanagedTask("task/1", "eval:1", tags=tags))
-    return it

@@ -13,17 +13,17 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.fleet.liveness import Heartbeat, liveness_of
-from nodeheal.domain.jobs.job import Job
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.heartbeats import record_missed_boots
 from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, leave
 from nodeheal.services.jobs.submit_job import restart_job
 from nodeheal.services.operators.retire_node import retire_node
+from tests.support.jobs import ecs_job
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, stored_job, stored_node, stored_run
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse, fused
 
-JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 1, submission=1, submitted_at=NOW)
+JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1, submission=1, submitted_at=NOW)
 
 
 class Moment:

@@ -10,7 +10,7 @@ from nodeheal.agent.checks.check import Place
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.runtime import probe
 from nodeheal.agent.runtime.config import AgentConfig
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 
 HUNG = Output("", "", probe.Ran(seconds=9.0, exit_code=-9, error="no answer within 9 s"))
 ABSENT = Output("", "", probe.Ran(error=probe.NOT_INSTALLED))
@@ -33,8 +33,8 @@ class Node:
     @property
     def place(self) -> Place:
         """As a check sees it."""
-        region, accelerators = "eu-west-1", self.accelerators
-        config = AgentConfig("mi-0a1b2c3d", "training", "h100", Provider.hybrid, region, accelerators=accelerators)
+        who = ("mi-0a1b2c3d", "training", "h100", Provider.hybrid, SchedulerKind.ECS, "eu-west-1")
+        config = AgentConfig(*who, accelerators=self.accelerators)
         return Place(config, self._run, self.root / "proc", self.root / "sys", self.root / "dev")
 
     def write(self, path: str, text: str = "") -> None:
