@@ -6,7 +6,19 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
-from nodeheal.contract.vocabulary import Availability, Awaited, IncidentState, JobState, NodeState, Step, Trouble
+from nodeheal.contract.health_event import Accelerator
+from nodeheal.contract.vocabulary import (
+    Action,
+    Availability,
+    Awaited,
+    IncidentState,
+    JobState,
+    NodeState,
+    Provider,
+    Step,
+    Trouble,
+    Verdict,
+)
 
 Time = Annotated[datetime, PlainSerializer(lambda at: at.isoformat(timespec="seconds"), when_used="json")]
 
@@ -148,3 +160,102 @@ class FleetView(View):
     failed_jobs: tuple[FailedJobRow, ...]
     last_24_hours: LastDay
     jobs: tuple[JobRow, ...]
+
+
+class StateChangeRow(View):
+    """A state that a node was in, and since when."""
+
+    at: Time
+    state: NodeState
+    reason: str
+
+
+class RecoveryRow(View):
+    """An incident that took a node out of service, and how it ended."""
+
+    incident: str
+    opened_at: Time
+    fault: str
+    is_drill: bool
+    state: str  # in words of lists
+    summary: str
+
+
+class HardwareView(View):
+    """What a node is made of, as its agent has reported."""
+
+    at: Time
+    machine: str | None
+    accelerators: tuple[Accelerator, ...]
+
+
+class DiagnosisView(View):
+    """The diagnosis that a node reported last."""
+
+    at: Time
+    verdict: Verdict
+    reason: str
+
+
+class NodeView(View):
+    """A node with what surrounds it. `since`: None where nobody has written down when the state began.
+
+    `handed_over`: recent incidents that a person has and has not closed. `recoveries`: the newest first, while they are
+    kept. `good_run`: what its last good diagnosis measured. What an agent reports is None before it has reported.
+    """
+
+    node: str
+    pool: str
+    provider: Provider
+    cluster: str
+    spare: bool
+    rack: str | None
+    state: NodeState
+    reason: str
+    since: Time | None
+    job: str | None
+    incident: str | None
+    handed_over: tuple[str, ...]
+    attempts_left: dict[Action, int]
+    has_slot: bool
+    slots_held: int
+    slots: int
+    extra: int
+    drained_by_us: bool
+    pool_paused_until: Time | None
+    pool_paused_why: str
+    hardware: HardwareView | None
+    recoveries: tuple[RecoveryRow, ...]
+    boot: str | None
+    booted_at: Time | None
+    agent: str
+    last_seen: Time | None
+    accelerators: int
+    probation_until: Time | None
+    paused_until: Time | None
+    paused_why: str
+    good_since: Time | None
+    passed_at: Time | None
+    last_diagnosis: DiagnosisView | None
+    good_run: dict[str, float]
+    states: tuple[StateChangeRow, ...]
+
+
+class NodeRow(View):
+    """A node in a list. `reason` is the node's own; `held` says who or what keeps it from new work, and since when."""
+
+    node: str
+    pool: str
+    state: NodeState
+    availability: Availability
+    spare: bool
+    job: str | None
+    incident: str | None
+    held: str | None
+    held_since: Time | None
+    last_seen: Time | None
+    silent: bool
+    rack: str | None
+    paused_until: Time | None
+    paused_why: str | None
+    reason: str

@@ -35,35 +35,26 @@ def list_nodes(
     output: Output = None,
 ) -> None:
     """Show nodes: their state and why, their job and their open incident."""
-    from nodeheal.cli.node_list import row_of, say_nodes
-    from nodeheal.domain.fleet.liveness import apply_heartbeat
-    from nodeheal.services.operators.node_availability import availability_of, open_incident_of
+    from nodeheal.api import node_queries
+    from nodeheal.cli.node_list import say_nodes
 
     form = form_of(output, as_json)
-    reports = None
+    on_slurm = None
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-        nodes = [node for name in pools for node in world.nodes.in_pool(name)]
-        heartbeats = world.heartbeats.newest()
-        now = world.clock()
+        rows, now = node_queries.nodes(pools, world, state or ()), world.clock()
         paused = list(filter(None, [world.pools.get(name).why_paused(now) for name in pools]))
         if slurm:
-            from nodeheal.cli.slurm import clusters_of, reports_of
+            from nodeheal.cli.slurm import on_slurm_of
 
-            reports = reports_of(clusters_of(nodes))
-    heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now).as_shown(now) for node in nodes]
-    silent = {name for name, beat in heartbeats.items() if beat.is_missed(now)}
-    rows = [
-        row_of(node, available, open_incident_of(node, world), now, reports, silent)
-        for node, available in availability_of(heard, world)
-        if not state or available in state
-    ]
+            on_slurm = on_slurm_of([node for name in pools for node in world.nodes.in_pool(name)])
     if form in (Form.json, Form.yaml):
-        say_data(rows, form)
+        data = [row.model_dump(mode="json") for row in rows]
+        say_data(data if on_slurm is None else [{**row, "slurm": on_slurm[row["node"]]} for row in data], form)
         return
     say(*paused)
-    say_nodes(rows, now, has_pool=pool is None, is_wide=form is Form.wide)
+    say_nodes(rows, now, on_slurm or {}, has_pool=pool is None, is_wide=form is Form.wide)
 
 
 @app.command()
@@ -97,18 +88,20 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
 @app.command()
 def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one node: its state, why and since when, and what nodeheal may still do with it."""
+    from nodeheal.api import node_queries
     from nodeheal.cli.lookup import node_named
-    from nodeheal.cli.node_view import as_json_of, as_text
+    from nodeheal.cli.node_view import as_text
     from nodeheal.cli.slurm import node_json, node_words, slurm_node
-    from nodeheal.services.operators.look_at_node import look_at_node
+    from nodeheal.services.saving import node_of
 
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
-        view = look_at_node(node_named(node, world), world, connect.policy())
-        on_slurm = slurm_node(view.node)
+        name = node_named(node, world)
+        view = node_queries.node(name, world, connect.policy())
+        on_slurm = slurm_node(node_of(name, world))
     if form in (Form.json, Form.yaml):
-        say_data({**as_json_of(view), "slurm": node_json(on_slurm)}, form)
+        say_data({**view.model_dump(mode="json"), "slurm": node_json(on_slurm)}, form)
         return
     for line in as_text(view, connect.ports(table).clock(), connect.dashboard_url()):
         say(line)

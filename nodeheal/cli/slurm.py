@@ -64,6 +64,12 @@ def reports_of(clusters: list[str]) -> Reports:
     return Reports(reports, unknown)
 
 
+def on_slurm_of(nodes: list[Node]) -> dict[str, dict[str, object] | None]:
+    """What their controllers say of these nodes, by node id, for programs. None: nothing is known."""
+    reports = reports_of(clusters_of(nodes))
+    return {node.node_id: node_json(node_at(node, reports)) for node in nodes}
+
+
 def slurm_node(node: Node) -> SlurmNode | str | None:
     """What Slurm says of the node, or in words why that is not known. None: it is no node of Slurm's."""
     if not clusters_of([node]):

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from nodeheal.api import node_queries
 from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain.fleet.node import StateChange
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -11,7 +12,6 @@ from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.isolate import DRAINED
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.operators.look_at_node import look_at_node
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 from tests.unit.test_decide_among_others import with_policy
@@ -62,7 +62,7 @@ def world(*, is_broken: bool, is_drained: bool = False, **changes: object) -> Po
     ],
 )
 def test_since_when_it_is_so_says_its_proof_or_its_incident(ports: Ports, since: datetime | None) -> None:
-    assert look_at_node(NODE, ports, ACT).since == since
+    assert node_queries.node(NODE, ports, ACT).since == since
 
 
 def test_a_state_began_when_the_node_entered_it_and_not_with_its_proof() -> None:
@@ -70,14 +70,14 @@ def test_a_state_began_when_the_node_entered_it_and_not_with_its_proof() -> None
     found = stored_node(ports, NODE)
     save_node(ports, found, state_changes=(StateChange(LATER, found.state, "back to service"),))
 
-    assert look_at_node(NODE, ports, ACT).since == LATER
+    assert node_queries.node(NODE, ports, ACT).since == LATER
 
 
 @pytest.mark.parametrize(
     ("policy", "has_it"), [(ACT, False), (with_policy(default_pool={"mode": "act", "stop_start": True}), True)]
 )
 def test_a_stop_and_start_is_left_only_where_its_pool_has_them(policy: RecoveryPolicy, has_it: bool) -> None:
-    left = look_at_node(NODE, world(is_broken=False), policy).attempts_left
+    left = node_queries.node(NODE, world(is_broken=False), policy).attempts_left
 
     assert (Action.STOP_START in left) is has_it
     assert (Action.RESTART_WORKLOAD in left, left[Action.REBOOT]) == (False, 1)
