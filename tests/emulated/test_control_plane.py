@@ -396,7 +396,7 @@ def test_a_node_installs_the_agent_with_its_own_role_and_reads_nothing_else_of_t
     keys = cloud.client("sts").assume_role(RoleArn=cloud.outputs["NodeRoleArn"], RoleSessionName="mi-0a1b2c3d4e5f67890")
     access, secret, token = (keys["Credentials"][key] for key in ("AccessKeyId", "SecretAccessKey", "SessionToken"))
     content = json.loads(cloud.client("ssm").get_document(Name=names.INSTALL_DOCUMENT)["Content"])
-    node = NodeRoot(tmp_path / "root", {"cluster": "training", "pool": "h100"})
+    node = NodeRoot(tmp_path / "root", {"cluster": "training", "scheduler": "ECS", "pool": "h100"})
     executable(node.tools / "python3", f'#!/bin/sh\nexec {sys.base_prefix}/bin/python3 "$@"\n')
     (node.root / "credentials").write_text(
         f"[default]\naws_access_key_id={access}\naws_secret_access_key={secret}\naws_session_token={token}\n"

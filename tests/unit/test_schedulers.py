@@ -144,7 +144,11 @@ def test_a_node_of_it_starts_no_job_of_nodeheals_and_is_not_diagnosed_when_it_is
     rules = ACT.default_pool.model_copy(update={"new_nodes": NewNodes(diagnose=True)})
     stand_in_line(new, ports)
 
-    assert diagnose_new_nodes(new.pool, ports, ACT.model_copy(update={"default_pool": rules})) == []
+    policy = ACT.model_copy(update={"default_pool": rules})
+    whole = {**ports.schedulers, EXAMPLE: scheduler_in(ports).as_scheduler(EXAMPLE)}
+
+    assert diagnose_new_nodes(new.pool, ports, policy) == []
+    assert diagnose_new_nodes(new.pool, replace(ports, schedulers=whole), policy) == [SPARE]  # with workloads
     assert [word for _, word in availability_of([new], ports)] == [Availability.UP]
     assert [kind for kind, _ in ports.launchers()] == [SchedulerKind.ECS]
 

@@ -18,7 +18,6 @@ from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.services.jobs.job_nodes import directory_taken, look_for_nodes
 
 NOT_YET = "(registered with the job)"
-_NO_NODE = "pool: {} has no node that its agent has reported"
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions
     wrong = misfits(spec, definition) if definition else []
     if wrong:
         raise ValueError("\n".join(wrong))
-    cluster, name = _cluster(spec.pool, ports), definition.name if definition else NOT_YET
-    job = job_of(spec, cluster, name, ports.clock(), scheduler_of_pool(spec.pool, ports))
+    scheduler, name = scheduler_of_pool(spec.pool, ports), definition.name if definition else NOT_YET
+    job = job_of(spec, _cluster(spec.pool, ports), name, ports.clock(), scheduler)
     container = definition.container(spec.container) if definition else None
     if container is not None and not job.accelerators:  # what its tasks take decides where they can run
         job = replace(job, accelerators=container.accelerators)
@@ -95,19 +94,18 @@ def _refuse_taken_directory(job: Job, ports: Ports) -> None:
 
 
 def scheduler_of_pool(pool: str, ports: Ports) -> SchedulerKind:
-    """The scheduler of the pool's nodes. Raises ValueError where they have several: a job runs on one."""
+    """The scheduler of the pool's nodes. Raises ValueError where it has none, or they have several."""
     found = sorted({node.scheduler for node in ports.nodes.in_pool(pool) if node.state not in ABSENT})
     if len(found) > 1:
         raise ValueError(f"pool: the nodes of {pool} have several schedulers ({', '.join(found)}); a job runs on one")
     if not found:
-        raise ValueError(_NO_NODE.format(pool))
+        raise ValueError(f"pool: {pool} has no node that its agent has reported")
     return found[0]
 
 
 def _cluster(pool: str, ports: Ports) -> str:
+    """The cluster of the pool's nodes, of which there are some."""
     found = sorted({node.cluster for node in ports.nodes.in_pool(pool) if node.state not in ABSENT})
-    if not found:
-        raise ValueError(_NO_NODE.format(pool))
     if len(found) > 1:
         raise ValueError(f"pool: the nodes of {pool} are in several clusters ({', '.join(found)}); a job runs in one")
     return found[0]
