@@ -35,7 +35,7 @@ def list_nodes(
     output: Output = None,
 ) -> None:
     """Show nodes: their state and why, their job and their open incident."""
-    from nodeheal.api import node_queries
+    from nodeheal.api import node_list
     from nodeheal.cli.node_list import say_nodes
 
     form = form_of(output, as_json)
@@ -43,7 +43,7 @@ def list_nodes(
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-        rows, now = node_queries.nodes(pools, world, state or ()), world.clock()
+        rows, now = node_list.nodes(pools, world, state or ()), world.clock()
         paused = list(filter(None, [world.pools.get(name).why_paused(now) for name in pools]))
         if slurm:
             from nodeheal.cli.slurm import on_slurm_of
