@@ -113,6 +113,15 @@ def test_a_hang_is_seen_by_those_who_report_it() -> None:
 # Events
 
 
+def test_what_aws_says_of_a_node_is_no_word_of_its_agent(ports: Ports) -> None:
+    before = node_of(A, ports)
+
+    ingest.ingest(xid(79, node_id=A, source="aws.health", agent_version="9.9.9"), ports, ACT)
+
+    after = node_of(A, ports)
+    assert (after.agent_version, after.agent_since) == (before.agent_version, before.agent_since)
+
+
 @pytest.mark.parametrize(
     ("state", "became"),
     [
