@@ -8,7 +8,7 @@ import pytest
 from nodeheal.contract.vocabulary import SchedulerKind
 from stacks.settings import REPOSITORY
 
-CORE = ("contract", "domain", "operations", "ports", "services", "adapters")
+CORE = ("api", "contract", "domain", "operations", "ports", "services", "adapters")
 # Where a name belongs: the folder of its scheduler, the closed list, and the table.
 HOMES = (
     *(f"adapters/{kind.lower()}/" for kind in SchedulerKind),
