@@ -169,15 +169,18 @@ def controllers_once(service: str) -> Any:
 
 
 def slurm() -> "SlurmController":
-    """The controllers of Slurm clusters. Its clients are made here: it is asked from several threads."""
+    """The controllers of Slurm clusters. They are asked from several threads, so the default session's clients are made
+    here.
+    """
     from nodeheal.adapters.aws.hyperpod import HyperPodMachines
     from nodeheal.adapters.aws.ports import clock
     from nodeheal.adapters.slurm.controller import SlurmController
 
-    ssm, once = client("ssm"), controllers_once("ssm")
+    ssm = client("ssm")
+    client("sts")
     # No command knows the clusters of the settings: the address of a HyperPod node is not known here.
     hyperpod = HyperPodMachines(client, client_once, ())
-    return SlurmController(lambda: ssm, lambda: once, partial(client, "ec2"), hyperpod, clock)
+    return SlurmController(lambda: ssm, partial(controllers_once, "ssm"), partial(client, "ec2"), hyperpod, clock)
 
 
 def acting_ports(table: str) -> "Ports":

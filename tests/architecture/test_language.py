@@ -108,7 +108,8 @@ EMPTY_DOCSTRING = r"(?:[Tt]he same|Likewise|As (?:ever|above|the other (?:one )?
 ALLOWED = {
     ("nodeheal/simulation/fleet.py", "mended"): "words of a run's trace, whose digest is compared",
     ("nodeheal/simulation/operators.py", "anew"): "words of a run's trace, whose digest is compared",
-    ("nodeheal/cli/node_view.py", "good_since|good_run"): "keys of `--json`, which programs read",
+    ("nodeheal/api/*.py", "good_since|good_run"): "keys of `--json`, which programs read",
+    ("nodeheal/cli/node_view.py", "good_since|good_run"): "the same",
     ("nodeheal/domain/fleet/node.py", "rung"): "the name under which past recoveries are stored",
     ("nodeheal/services/recovery/*.py", "rung"): "the name under which past recoveries are stored",
     ("tests/*.py", "rung"): "the name under which past recoveries are stored",

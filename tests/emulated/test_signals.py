@@ -108,7 +108,7 @@ def test_what_ecs_says_about_a_node_is_heard_and_no_heartbeat(cloud: Sandbox) ->
             cluster=cloud.cluster, containerInstances=[node.container_instance_arn], status=status
         )
 
-    heard = until(lambda: stored(cloud, node.node_id).get("heard", {}).get("M"), "version that was heard")
+    heard = until(lambda: stored(cloud, node.node_id).get("signal_versions", {}).get("M"), "version that was heard")
     [(topic, version)] = heard.items()
     assert topic == f"ecs/instance#{node.container_instance_arn.rpartition('/')[2]}"
     assert int(version["N"]) > 0
