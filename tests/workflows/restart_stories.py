@@ -148,6 +148,13 @@ def _story(
     return Story(name, make, tell, (end,), only)
 
 
+def _its_owner_cannot_be_told(fuse: Fuse) -> BreakingWorld:
+    """The bus takes no email to the owner: the incident has that on record, and goes on."""
+    it = OwnedWorld(fuse)
+    it.fuse.throttles("decide_next_step", "notifier.announce")
+    return it
+
+
 RESTARTS = (
     _story("it goes on from a checkpoint", _goes_on_from_a_checkpoint, ("reboot_node", "wakeup.on_answer")),
     _story("the search for a checkpoint is throttled", _its_search_is_throttled, ("find_checkpoint",)),
@@ -155,4 +162,5 @@ RESTARTS = (
     _story("a rank is refused", a_rank_of_the_restart_is_refused, ("launch_gang",), A_HUMANS),
     _story("a job hangs on all its nodes", _world, ("ingest",), tell=_both_say_that_it_hangs),
     _story("its owner is told", OwnedWorld, ("decide_next_step", "notify")),
+    _story("its owner cannot be told", _its_owner_cannot_be_told, ("decide_next_step",)),
 )

@@ -9,7 +9,8 @@ import logging
 from pathlib import Path
 
 from nodeheal.agent import node_commands
-from nodeheal.agent.commands.node_command import EXIT_DONE, EXIT_REFUSED, Parser
+from nodeheal.agent.commands.node_command import EXIT_DONE, EXIT_REFUSED
+from nodeheal.agent.commands.parser import Parser
 from nodeheal.agent.node_commands import diag
 from nodeheal.agent.runtime import config as configuration
 from nodeheal.agent.runtime import orders

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NoReturn
 
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.config import AgentConfig
@@ -17,22 +16,12 @@ from nodeheal.agent.transport.event import Entry, NodeFact
 from nodeheal.agent.transport.spool import Spool
 
 EXIT_DONE = 0
-EXIT_USAGE = 64  # as in sysexits(3)
 EXIT_REFUSED = 3
 EXIT_TERMINATED = 128 + signal.SIGTERM
 LATEST = 999_999_999_999  # seconds: the twelve digits that the SSM documents accept
 REQUEST_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._:/#@=+-]{0,127}")  # as in the SSM documents; a test compares them
 
 logger = logging.getLogger(__name__)
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose usage error cannot be taken for a verdict."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error and the usage, then exit."""
-        self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}\n")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from nodeheal import __version__
-from nodeheal.agent.commands.node_command import Parser
+from nodeheal.agent.commands.parser import Parser
 from nodeheal.agent.runtime import config as configuration
 
 

@@ -13,7 +13,7 @@ from nodeheal.agent.checks.check_ipc import Answer
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands.check_now import check_now, row_of
-from nodeheal.agent.commands.node_command import EXIT_USAGE
+from nodeheal.agent.commands.parser import EXIT_USAGE
 from nodeheal.agent.main import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_CONFIG, main
 from nodeheal.agent.node_commands.reboot import EXIT_REBOOT
 from nodeheal.contract.vocabulary import Family, Verdict

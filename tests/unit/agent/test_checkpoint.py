@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.commands.node_command import EXIT_USAGE
+from nodeheal.agent.commands.parser import EXIT_USAGE
 from nodeheal.agent.main import main
 from sandbox.toml import toml
 from tests.unit.agent.documents import Ended, run_document

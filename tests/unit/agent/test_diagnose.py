@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.commands.node_command import EXIT_USAGE
+from nodeheal.agent.commands.parser import EXIT_USAGE
 from nodeheal.agent.transport.spool import Spool
 from sandbox.toml import toml
 from tests.unit.agent.fakes import IDENTITY, FakeEventBridge, NodeFolder, eventually

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent import node_commands
-from nodeheal.agent.commands.node_command import EXIT_USAGE, REQUEST_ID
+from nodeheal.agent.commands.node_command import REQUEST_ID
+from nodeheal.agent.commands.parser import EXIT_USAGE
 from nodeheal.agent.main import EXIT_BROKEN, main
 from nodeheal.agent.node_commands import all_commands
 from tests.unit.agent.documents import DOCUMENTS
