@@ -285,7 +285,8 @@ class NodeProblem:
     state: str = BAD
 
 
-ENROLL = "nodeheal nodes enroll NODE --pool POOL --why …; without the tag IAM denies every action"
+_ENROLL_COMMAND = "nodeheal nodes enroll NODE --pool POOL --why …"
+ENROLL = f"{_ENROLL_COMMAND}; without the tag IAM denies every action"
 NEVER_REPORTED = NodeProblem(
     "its agent has never reported",
     "on the node: nodeheal-agent doctor (role, bus, credentials); to install it: docs/agent.md",
@@ -369,7 +370,7 @@ def _nodes(account: Account) -> Iterator[Finding]:
     unenrolled = [node.node_id for node in ports.nodes.unenrolled()]
     if unenrolled:
         told = f"they report, but are not enrolled: {some(unenrolled)}"
-        yield Finding("unenrolled nodes", WARNING, told, ENROLL.partition(";")[0])
+        yield Finding("unenrolled nodes", WARNING, told, _ENROLL_COMMAND)
     known = {*(node.instance_id for nodes in account.pools.values() for node in nodes), *unenrolled}
     without_agent = sorted(ssm.keys() - known)
     if without_agent:
