@@ -60,6 +60,12 @@ WRITE = Permission(
     ("{table}",),
     only_keys(names.node_pk("*"), names.incident_pk("*"), names.pool_pk("*"), names.POOLS_PK, names.operation_pk("*")),
 )
+PAUSE = Permission(
+    "pause a node or a pool, or end a pause: written directly, so that the brake works when functions do not",
+    ("dynamodb:PutItem",),
+    ("{table}",),
+    only_keys(names.PAUSES_PK),
+)
 ASK = Permission(
     "request a recovery by hand, in an operator's name and in nobody else's",
     ("events:PutEvents",),
@@ -72,11 +78,15 @@ ASK = Permission(
     },
 )
 READ_JOBS = Permission(
-    "read jobs, the nodes, incidents and queues of their pools; no approval, and no task token of one",
+    "read jobs, the nodes, incidents, queues and pauses of their pools; no approval, and no task token of one",
     ("dynamodb:GetItem", "dynamodb:Query"),
     ("{table}", "{table}/index/" + names.INDEX),
     only_keys(
-        names.job_pk("*"), names.pool_pk("*"), names.POOLS_PK, names.line_pk(names.pool_line(names.NODES_LINE, "*"))
+        names.job_pk("*"),
+        names.pool_pk("*"),
+        names.POOLS_PK,
+        names.PAUSES_PK,
+        names.line_pk(names.pool_line(names.NODES_LINE, "*")),
     ),
 )
 REQUEST_JOB = Permission(
@@ -182,8 +192,8 @@ Commands = Mapping[str, tuple[Permission, ...]]
 NODE_COMMANDS: Commands = {
     "approve": _DECIDE,
     "refuse": _DECIDE,
-    "pause": (READ, WRITE),
-    "unpause": (READ, WRITE),
+    "pause": (READ, PAUSE),
+    "unpause": (READ, PAUSE),
     "breaker show": (READ,),
     "breaker reset": _DECIDE,
     "incidents list": (READ,),

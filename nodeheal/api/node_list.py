@@ -1,36 +1,41 @@
 """Queries that list nodes. They read less than those about one node, and import less."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from nodeheal.api.views import NodeRow
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Availability
 from nodeheal.domain.fleet.liveness import apply_heartbeat
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pause import Pause, Pauses
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import doing_now, shown_title
 from nodeheal.ports import Ports
 from nodeheal.services.operators.node_availability import availability_of, open_incident_of
 
 
-def nodes(pools: Sequence[str], ports: Ports, states: Sequence[Availability] = ()) -> list[NodeRow]:
+def nodes(pools: Sequence[str], pauses: Pauses, ports: Ports, states: Sequence[Availability] = ()) -> list[NodeRow]:
     """Return the nodes of these pools as they are now. `states`: only those; empty: all."""
     now, heartbeats = ports.clock(), ports.heartbeats.newest()
     records = [record for name in pools for record in ports.nodes.in_pool(name)]
     heard = [apply_heartbeat(record, heartbeats.get(record.instance_id), now).as_shown(now) for record in records]
     silent = {name for name, heartbeat in heartbeats.items() if heartbeat.is_missed(now)}
     return [
-        _row(record, available, open_incident_of(record, ports), now, is_silent=record.instance_id in silent)
+        _row(
+            record,
+            available,
+            open_incident_of(record, ports),
+            pauses.of_node(record.node_id, now),
+            is_silent=record.instance_id in silent,
+        )
         for record, available in availability_of(heard, ports)
         if not states or available in states
     ]
 
 
 def _row(
-    record: Node, available: Availability, incident: Incident | None, now: datetime, *, is_silent: bool
+    record: Node, available: Availability, incident: Incident | None, pause: Pause | None, *, is_silent: bool
 ) -> NodeRow:
-    is_paused = record.is_paused(now)
     never = "" if record.has_reported else "its agent has never reported; "
     return NodeRow(
         node=record.node_id,
@@ -45,8 +50,8 @@ def _row(
         last_seen=record.last_seen if record.has_reported else None,
         silent=is_silent,
         rack=record.rack or None,
-        paused_until=record.paused_until if is_paused else None,
-        paused_why=record.paused_why if is_paused else None,
+        paused_until=pause.until if pause is not None else None,
+        paused_why=pause.why if pause is not None else None,
         reason=f"{never}{record.state_reason}",
     )
 

@@ -32,7 +32,8 @@ def node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
     """Return the node as it is now, measured by this policy. Raises NotFound."""
     record = node_of(node_id, ports)
     record = apply_heartbeat(record, ports.heartbeats.of(record.instance_id), ports.clock())
-    shown, around = record.as_shown(ports.clock()), ports.pools.get(record.pool)
+    shown, pauses, now = record.as_shown(ports.clock()), ports.pauses.read(), ports.clock()
+    pause, of_pool = pauses.of_node(node_id, now), pauses.of_pool(record.pool, now)
     holders, slots = ports.pools.holders(record.pool), slots_of(record.pool, ports, policy)
     has_reported, diagnosis = shown.has_reported, shown.last_diagnosis
     return NodeView(
@@ -54,8 +55,8 @@ def node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
         slots=slots.total,
         extra=slots.extra,
         drained_by_us=shown.drained_by_us,
-        pool_paused_until=around.paused_until,
-        pool_paused_why=around.paused_why,
+        pool_paused_until=of_pool.until if of_pool is not None else None,
+        pool_paused_why=of_pool.why if of_pool is not None else "",
         hardware=_hardware(node_id, ports),
         recoveries=tuple(_recoveries(record, ports)),
         boot=shown.boot_id if has_reported else None,
@@ -64,8 +65,8 @@ def node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
         last_seen=shown.last_seen if has_reported else None,
         accelerators=shown.accelerators,
         probation_until=shown.probation_until,
-        paused_until=shown.paused_until,
-        paused_why=shown.paused_why,
+        paused_until=pause.until if pause is not None else None,
+        paused_why=pause.why if pause is not None else "",
         good_since=shown.healthy_since,
         passed_at=shown.passed_at,
         last_diagnosis=(

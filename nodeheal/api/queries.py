@@ -20,6 +20,7 @@ from nodeheal.api.views import (
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Availability, Awaited, IncidentState, JobState, NodeState
 from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Question
@@ -41,12 +42,12 @@ State = TypeVar("State", NodeState, JobState, Availability)
 UNENDED = (IncidentState.OPEN, IncidentState.WAITING)
 
 
-def pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolRow:
+def pool(name: str, pauses: Pauses, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolRow:
     """Return one pool, measured by this policy. `jobs`: those to count, of any pool."""
     now, record = ports.clock(), ports.pools.get(name)
     nodes = [node.as_shown(now) for node in ports.nodes.in_pool(name)]
     states = _counted([node.state for node in nodes])
-    slots, is_paused = slots_of(name, ports, policy), bool(record.why_paused(now))
+    slots, pause = slots_of(name, ports, policy), pauses.of_pool(name, now)
     return PoolRow(
         pool=name,
         mode=policy.pool(name).mode.value,
@@ -60,8 +61,8 @@ def pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = 
         in_line=len(ports.operations.queued(pool_line(Awaited.BUDGET, name))),
         breaker_opened_at=record.breaker_opened_at if record.is_tripped else None,
         breaker_why=record.breaker_why or None,
-        paused_until=record.paused_until if is_paused else None,
-        paused_why=record.paused_why if is_paused else None,
+        paused_until=pause.until if pause is not None else None,
+        paused_why=pause.why if pause is not None else None,
         jobs=_counted([job.state for job in jobs if job.pool == name and not job.is_over]),
     )
 
@@ -83,7 +84,8 @@ def fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> FleetVi
     ]
     deadlines = dict(_deadlines(under_way, ports))
     asked = [incident for incident in under_way if incident.incident_id in deadlines]
-    pools = tuple(pool(name, ports, policy, jobs) for name in names)
+    pauses = ports.pauses.read()
+    pools = tuple(pool(name, pauses, ports, policy, jobs) for name in names)
     return FleetView(
         at=now,
         records_lost_since=ports.epoch.read().lost_since,

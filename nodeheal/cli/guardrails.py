@@ -73,17 +73,20 @@ def _paused_until(target: str, world: "Ports") -> datetime | None:
     """Until when the node or the pool is paused now. None: it is not."""
     from nodeheal.services.saving import node_of
 
-    paused = node_of(target, world) if _is_node(target) else world.pools.get(connect.known_pool(target, world))
-    until = paused.paused_until
-    return until if until is not None and until > world.clock() else None
+    pauses, now = world.pauses.read(), world.clock()
+    if _is_node(target):
+        pause = pauses.of_node(node_of(target, world).node_id, now)
+    else:
+        pause = pauses.of_pool(connect.known_pool(target, world), now)
+    return pause.until if pause is not None else None
 
 
-def _pause(target: str, seconds: int, why: str, world: "Ports") -> datetime | None:
+def _pause(target: str, seconds: int, why: str, world: "Ports") -> datetime:
     from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 
     if _is_node(target):
-        return pause_node(target, seconds, why, world).paused_until
-    return pause_pool(connect.known_pool(target, world), seconds, why, world).paused_until
+        return pause_node(target, seconds, why, world).until
+    return pause_pool(connect.known_pool(target, world), seconds, why, world).until
 
 
 @breaker.command()

@@ -196,11 +196,11 @@ def sweep_pool(
     from nodeheal.services.saving import node_of
 
     world = connect.acting_ports(table)
-    now = world.clock()
+    now, pauses = world.clock(), world.pauses.read()
     known = world.nodes.in_pool(connect.known_pool(pool, world))
     if held := why_pool_not_now(pool, world):
         raise ValueError(held)
-    free = [node.node_id for node in known if node.is_available(now)]
+    free = [node.node_id for node in known if node.is_available(now, pauses)]
     told = [
         f"pool    {pool}: {len(free)} of {counted(len(known), 'node')} are free; the others are left out",
         f"checks  {how_long_checks_take(pool, level, connect.policy_copy(table), len(free))}",
@@ -210,7 +210,7 @@ def sweep_pool(
         return 0
     failed = 0
     for number, name in enumerate(free, 1):
-        if not node_of(name, world).is_available(world.clock()):
+        if not node_of(name, world).is_available(world.clock(), world.pauses.read()):
             say(f"{number} of {len(free)}  {name}  left out: it is not free any more")
             continue
         event = request_action(name, Action.ISOLATE, why, world, kind=names.DIAGNOSE, level=level)

@@ -1,20 +1,18 @@
 """One node, as `nodeheal nodes show` tells of it."""
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from nodeheal.api.views import NodeView
 from nodeheal.cli.table import fitted
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.fleet.pause import Pause
 from nodeheal.domain.recovery.incident import short_id
 from nodeheal.services.recovery.pool_size import Slots
 
 
-def as_text(view: NodeView, now: datetime, dashboard: str = "") -> list[str]:
+def as_text(view: NodeView, dashboard: str = "") -> list[str]:
     """For people, a line for each question. `dashboard`: its address; empty where there is none."""
-    is_paused = view.paused_until is not None and view.paused_until > now
-    paused = f"until {_at(view.paused_until)} ({view.paused_why})" if is_paused else ""
-    pool = Pool(view.pool, paused_until=view.pool_paused_until, paused_why=view.pool_paused_why)
     probation = view.probation_until if view.state is NodeState.PROBATION else None
     slots = Slots(view.slots - view.extra, view.extra)
     left = ", ".join(f"{count} {action}" for action, count in view.attempts_left.items())
@@ -32,12 +30,20 @@ def as_text(view: NodeView, now: datetime, dashboard: str = "") -> list[str]:
         f"Attempts     left now: {left}",
         f"Budget       {'holds a' if view.has_slot else 'holds no'} slot; {slots.taken(view.slots_held)}",
         f"Drained      {'by nodeheal' if view.drained_by_us else 'nodeheal has not drained it'}",
-        f"Pause        {'; '.join(filter(None, [paused, pool.why_paused(now)])) or 'no'}",
+        f"Pause        {'; '.join(_pauses(view)) or 'no'}",
         f"Diagnostics  {_diagnostics(view)}",
         *_recoveries(view),
         *_states(view),
         *([f"Dashboard    {dashboard}"] if dashboard else []),
     ]
+
+
+def _pauses(view: NodeView) -> Iterator[str]:
+    """The node's pause, and its pool's."""
+    if view.paused_until is not None:
+        yield f"until {_at(view.paused_until)} ({view.paused_why})"
+    if view.pool_paused_until is not None:
+        yield Pause(view.pool_paused_until, view.pool_paused_why).sentence(f"pool {view.pool}")
 
 
 def _state(view: NodeView) -> str:

@@ -43,8 +43,9 @@ def list_nodes(
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-        rows, now = node_list.nodes(pools, world, state or ()), world.clock()
-        paused = list(filter(None, [world.pools.get(name).why_paused(now) for name in pools]))
+        pauses, now = world.pauses.read(), world.clock()
+        rows = node_list.nodes(pools, pauses, world, state or ())
+        paused = list(filter(None, [pauses.why_pool_is_paused(name, now) for name in pools]))
         if slurm:
             from nodeheal.cli.slurm import on_slurm_of
 
@@ -103,7 +104,7 @@ def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, ou
     if form in (Form.json, Form.yaml):
         say_data({**view.model_dump(mode="json"), "slurm": node_json(on_slurm)}, form)
         return
-    for line in as_text(view, connect.ports(table).clock(), connect.dashboard_url()):
+    for line in as_text(view, connect.dashboard_url()):
         say(line)
     if on_slurm is not None:
         told = on_slurm if isinstance(on_slurm, str) else f"{on_slurm.name} is {node_words(on_slurm)}"

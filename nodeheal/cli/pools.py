@@ -23,8 +23,9 @@ def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
     form = form_of(output, as_json)
     with clearly():
         world, policy = connect.ports(table), connect.policy_copy(table)
+        pauses = world.pauses.read()
         found = [
-            queries.pool(name, world, policy, world.job_notes.in_pool(name, live_only=True))
+            queries.pool(name, pauses, world, policy, world.job_notes.in_pool(name, live_only=True))
             for name in world.fleet_index.pools()
         ]
     if form in (Form.json, Form.yaml):

@@ -208,6 +208,7 @@ TTL_ATTRIBUTE = "expires_at"
 
 UNENROLLED_PK = "unenrolled"  # index partition of nodes that report and are not enrolled
 POOLS_PK = "pools"  # one item for each pool that has ever had a node
+PAUSES_PK = "pauses"  # one item for each node and pool that a person has paused; persons write them directly
 SWEEP_PK = "sweep"
 SWEEP_SK = "place"  # where the next sweep continues
 EPOCH_SK = "epoch"  # until when the records are whole, as the sweep renews it
@@ -323,6 +324,16 @@ def operation_pk(owner: str) -> str:
 def operation_sk(operation_id: str) -> str:
     """Sort key of one operation."""
     return f"op#{operation_id}"
+
+
+def node_pause_sk(node_id: str) -> str:
+    """Sort key of the pause of one node."""
+    return f"node#{node_id}"
+
+
+def pool_pause_sk(pool: str) -> str:
+    """Sort key of the pause of one pool."""
+    return f"pool#{pool}"
 
 
 def attempts_sk(group: str) -> str:

@@ -30,7 +30,7 @@ def _start(operation: Operation, world: World) -> Operation:
     line = (pool_line(NODES_LINE, job.pool), place_of(job))
     operation = mark_sending(replace(operation, line=line), ports)
     # A node that became free between the choice and the record has woken no job.
-    if look_for_nodes(job, ports, world.policy).nodes and not waits_before(job, ports):
+    if look_for_nodes(job, ports.pauses.read(), ports, world.policy).nodes and not waits_before(job, ports):
         operation = replace(operation, answer_json=YOUR_TURN)
     return start_waiting(operation, ports)
 

@@ -99,7 +99,8 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     node, now = node_of(operation.node_id, ports), ports.clock()
     if unknown := why_work_unknown(ports.scheduler_of(node)):
         return step_result(operation, now, Outcome.REFUSED, unknown, facts=Refused(code=Refusal.WORK_UNKNOWN))
-    is_held = request.decision.is_move and claim_node(node.node_id, request.incident_id, ports)
+    is_move = request.decision.is_move
+    is_held = is_move and claim_node(node.node_id, request.incident_id, ports.pauses.read(), ports)
     if node.open_incident != request.incident_id and not is_held:
         why = f"{node.node_id} belongs to incident {node.open_incident or 'nobody'}; its accelerators may be in use"
         return step_result(operation, now, Outcome.REFUSED, why)

@@ -27,6 +27,7 @@ from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, 
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.fleet.machine import Launch, Machine, Termination, alternatives_of
 from nodeheal.domain.fleet.node import Node, moved
+from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.domain.policy.policy_models import InGroup, Replacement
 from nodeheal.domain.recovery.incident import TimelineEntry
@@ -119,10 +120,10 @@ def take_new_node(operation: Operation, new: Node, ports: Ports) -> Operation:
         return operation
     if node_of(operation.node_id, ports).open_incident != request.incident_id:
         return operation  # a human has given the broken node back, or up, in the meantime
-    fresh = node_of(new.node_id, ports)
-    if record.launched != fresh.node_id and not _may_be_new(fresh, operation, ports):
+    fresh, pauses = node_of(new.node_id, ports), ports.pauses.read()
+    if record.launched != fresh.node_id and not _may_be_new(fresh, operation, pauses, ports):
         return operation
-    if not claim_node(fresh.node_id, request.incident_id, ports):
+    if not claim_node(fresh.node_id, request.incident_id, pauses, ports):
         return operation
     known = update(operation, ports, lambda one: _taken(one, fresh.node_id))
     if not has_taken(known, fresh.node_id):
@@ -360,8 +361,11 @@ def _find_new_node(operation: Operation, ports: Ports) -> Operation:
     if record.launched:
         node = ports.nodes.get(record.launched)
         return take_new_node(operation, node, ports) if node is not None else operation
-    for node in ports.nodes.in_pool(node_of(operation.node_id, ports).pool) if record.group else ():
-        if not _may_be_new(node, operation, ports):
+    if not record.group:
+        return operation
+    pauses = ports.pauses.read()
+    for node in ports.nodes.in_pool(node_of(operation.node_id, ports).pool):
+        if not _may_be_new(node, operation, pauses, ports):
             continue
         machine = ports.machines_of(node).describe(node.instance_id) if not record.by_cluster else None
         if is_made_for(operation, node, machine):
@@ -371,10 +375,11 @@ def _find_new_node(operation: Operation, ports: Ports) -> Operation:
     return operation
 
 
-def _may_be_new(node: Node, operation: Operation, ports: Ports) -> bool:
+def _may_be_new(node: Node, operation: Operation, pauses: Pauses, ports: Ports) -> bool:
     """Whether the node has come up for the first time, and no incident or job has it."""
     is_ours = node.open_incident == operation.incident_id
-    return not node.past_boots and node.node_id != operation.node_id and (is_ours or node.is_available(ports.clock()))
+    is_another = not node.past_boots and node.node_id != operation.node_id
+    return is_another and (is_ours or node.is_available(ports.clock(), pauses))
 
 
 def _read(operation: Operation, ports: Ports) -> ReplaceFacts:

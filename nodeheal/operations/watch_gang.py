@@ -70,10 +70,8 @@ def _why_held(job: Job, run: Run, ports: Ports) -> str:
     broke = first_failure(run) if run_status(run) is RunStatus.FAILED else None
     if broke is None or broke.never_ran:
         return ""
-    now, node = ports.clock(), ports.nodes.get(broke.task.node_id)
-    held = ports.pools.get(job.pool).why_paused(now)
-    if not held and node is not None and node.is_paused(now):
-        held = f"{node.node_id} is paused until {node.paused_until:%Y-%m-%d %H:%M} UTC ({node.paused_why})"
+    pauses, now = ports.pauses.read(), ports.clock()
+    held = pauses.why_pool_is_paused(job.pool, now) or pauses.why_paused(broke.task.node_id, job.pool, now)
     return f"waits for the end of a pause, and is handled then: {held}; {broke.words}" if held else ""
 
 

@@ -29,6 +29,7 @@ from nodeheal.ports.storage import (
     JobStore,
     NodeStore,
     OperationStore,
+    PauseStore,
     PoolStore,
     RecordsEpoch,
 )
@@ -43,6 +44,7 @@ class Ports:
     incidents: IncidentStore
     attempts: AttemptLedger
     pools: PoolStore
+    pauses: PauseStore
     operations: OperationStore
     jobs: JobStore
     job_notes: JobNotes

@@ -1,4 +1,4 @@
-"""The stores: nodes, incidents, attempts, pools, operations, jobs."""
+"""The stores: nodes, incidents, attempts, pools, pauses, operations, jobs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, IncidentState
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pause import Pause, Pauses
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
 from nodeheal.domain.operation import Operation
@@ -120,7 +121,7 @@ class AttemptLedger(Protocol):
 
 
 class PoolStore(Protocol):
-    """Knows what holds nodeheal back in a pool: the slots of its disruption budget, its breaker, its pause.
+    """Knows what holds nodeheal back in a pool: the slots of its disruption budget, and its breaker.
 
     Never more nodes hold a slot than are allowed to.
     """
@@ -135,10 +136,23 @@ class PoolStore(Protocol):
         """The nodes that hold a slot."""
 
     def get(self, pool: str) -> Pool:
-        """The pool's breaker and pause as last written (strongly consistent); a blank one for a pool never written."""
+        """The pool's breaker as last written (strongly consistent); a blank one for a pool never written."""
 
     def save(self, pool: Pool) -> bool:
-        """Write them if the version is still the stored one (0: if there is none). False: read it again."""
+        """Write it if the version is still the stored one (0: if there is none). False: read it again."""
+
+
+class PauseStore(Protocol):
+    """Remembers what persons have paused. They write it directly: an item that cannot be read is a pause without end.
+
+    A pause is forgotten some days after its end.
+    """
+
+    def read(self) -> Pauses:
+        """All of them (strongly consistent), also those that are over."""
+
+    def save(self, key: str, pause: Pause) -> None:
+        """Write the pause of a node or a pool over the one before, whatever that was. `key`: its sort key."""
 
 
 class OperationStore(Protocol):

@@ -5,7 +5,7 @@ true within a time is checked when that time is over.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import inf
 
 from nodeheal.contract.health_event import HealthEvent
@@ -23,6 +23,7 @@ from nodeheal.contract.vocabulary import (
     Verdict,
 )
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.pause import Pause
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy_models import Mode
@@ -181,7 +182,7 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
     if act.verb in _OF_JOBS and _has_isolated(seen, act.incident_id):
         return
     node, now = seen.nodes.nodes[act.node_id], seen.agenda.clock()
-    pool, name = seen.ports.pools.get(node.pool), hands_off_where_told.__name__
+    pauses, name = seen.ports.pauses.read(), hands_off_where_told.__name__
     rules = seen.policy.pool(node.pool)
     begun = timedelta(seconds=PAUSE_SECONDS)
     is_new = act.at - seen.in_force_since < PAUSE_SECONDS  # the policy
@@ -196,9 +197,9 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
     machine = seen.ports.machines.describe(node.instance_id) if act.verb not in _OF_JOBS else None
     if machine is not None and machine.external_remediator not in (None, *rules.replacement.accept_owners):
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that {machine.external_remediator} repairs")
-    if node.is_paused(now) and _paused_since(node.paused_why) < now.timestamp() - begun.total_seconds():
+    if _is_paused_since(pauses.of_node(node.node_id, now), now - begun):
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a paused node")
-    if pool.why_paused(now) and _paused_since(pool.paused_why) < now.timestamp() - begun.total_seconds():
+    if _is_paused_since(pauses.of_pool(node.pool, now), now - begun):
         yield Violation(act.at, name, act.node_id, f"{act.verb} in a paused pool")
 
 
@@ -229,9 +230,9 @@ def _has_isolated(seen: Seen, incident_id: str) -> bool:
     return any(turn.decision.step is Step.ISOLATE and not turn.is_refused for turn in turns)
 
 
-def _paused_since(why: str) -> float:
-    """Return since when a pause holds; simulated people write that into their reason."""
-    return float(why.rpartition(" since ")[2] or "0")
+def _is_paused_since(pause: Pause | None, before: datetime) -> bool:
+    """Whether the pause has held since before this time; simulated people write its beginning into their reason."""
+    return pause is not None and float(pause.why.rpartition(" since ")[2] or "0") < before.timestamp()
 
 
 def what_people_drained_stays_drained(seen: Seen, node_id: str) -> Iterator[Violation]:

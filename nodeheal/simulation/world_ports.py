@@ -6,7 +6,12 @@ from typing import Any
 from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.owners import MemoryConfirmations
-from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryHardwareStore, MemoryRecordsEpoch
+from nodeheal.adapters.memory.stores import (
+    MemoryAttemptLedger,
+    MemoryHardwareStore,
+    MemoryPauseStore,
+    MemoryRecordsEpoch,
+)
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import CAPABILITIES, Scheduler
 from nodeheal.simulation.agenda import Agenda
@@ -71,6 +76,7 @@ def world_ports(
         incidents=incidents,
         attempts=MemoryAttemptLedger(agenda.clock),
         pools=pools,
+        pauses=MemoryPauseStore(),
         operations=operations,
         jobs=jobs,
         job_notes=SimJobNotes(jobs),

@@ -145,6 +145,20 @@ def test_a_pool_and_a_node_are_paused_and_a_repaired_node_goes_back_to_work(
     assert seen["status"] == "ACTIVE"
 
 
+def test_a_pause_that_is_written_by_hand_holds_and_is_ended_by_the_command(
+    cloud: Sandbox, ports: Ports, ada: Operator
+) -> None:
+    handle = reported(cloud, ports, "braked")
+    written = {"pk": {"S": names.PAUSES_PK}, "sk": {"S": names.pool_pause_sk("braked")}, "until": {"S": "tomorrow"}}
+
+    ada.client("dynamodb").put_item(TableName=cloud.outputs["TableName"], Item=written)
+
+    assert "an unreadable pause" in ada.does("nodes", "list", "braked")
+    assert "is paused" in ada.types("nodes", "reboot", handle.node_id, "--why", "x").stderr
+    ada.does("unpause", "braked")
+    assert "paused" not in ada.does("nodes", "list", "braked")
+
+
 def test_a_reboot_is_asked_for(cloud: Sandbox, ports: Ports, ada: Operator) -> None:
     handle = reported(cloud, ports, "rebooted")
     before = node_of(handle.node_id, ports).boot_id

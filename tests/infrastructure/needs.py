@@ -37,6 +37,7 @@ _CLASSES = {
     "sign_upload": ("evidence", "S3UploadSigner"),
     "task_definitions": ("ecs.task_definitions", "EcsTaskDefinitions"),
     "operations": ("stores", "DynamoOperationStore"),
+    "pauses": ("pauses", "DynamoPauseStore"),
     "fleet_index": ("fleet_index", "DynamoFleetIndex"),
     "liveness_probes": ("liveness_probes", "AwsLivenessProbes"),
     "workflows": ("workflows", "StepFunctionsWorkflows"),

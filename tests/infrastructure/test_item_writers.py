@@ -56,6 +56,7 @@ KINDS: Mapping[str, Kind] = {
     "timeline": kind("incident#inc-1", "TIMELINE_PREFIX"),
     "pool": kind("pool#train", "POOL_SK"),
     "slot": kind("pool#train", "SLOT_PREFIX"),
+    "pause": kind(names.PAUSES_PK, "PAUSES_PK", "node_pause_sk", "pool_pause_sk"),
     "list of pools": kind(names.POOLS_PK, "POOLS_PK"),
     "operation": kind("op#node#i-1", "OPERATIONS_PREFIX", "operation_pk", "operation_sk", "line_pk"),
     "job": kind("job#llama", "JOB_SK", listed="job_pk"),
@@ -80,13 +81,14 @@ _OPERATORS = "operators write by themselves until their acts run in the control 
 TRUSTED_OF_PERSONS: Mapping[tuple[str, str], str] = {
     (OPERATOR, one): why
     for one, why in {
-        "node": f"nodes enroll, release, retire and pause; {_OPERATORS}",
+        "node": f"nodes enroll, release and retire; {_OPERATORS}",
         "fault": "in the partition of its node, and IAM knows no sort key",
         "attempts of a node": "in the partition of its node, and IAM knows no sort key",
         "incident": f"incidents close; {_OPERATORS}",
         "timeline": f"approve, refuse, incidents close; {_OPERATORS}",
-        "pool": f"pause and breaker reset; {_OPERATORS}",
+        "pool": f"breaker reset; {_OPERATORS}",
         "slot": f"nodes release gives a slot back; {_OPERATORS}",
+        "pause": "by design: a brake must work when functions do not, and an item that cannot be read keeps it on",
         "list of pools": f"nodes enroll names the pool of the first node; {_OPERATORS}",
         "operation": f"approve, refuse, breaker reset and nodes release end what waits for them; {_OPERATORS}",
     }.items()

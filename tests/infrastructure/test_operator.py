@@ -9,9 +9,18 @@ import pytest
 import typer.main
 
 from nodeheal.cli.main import app
+from nodeheal.contract import names
 from stacks.functions import FUNCTIONS
-from stacks.operator import COMMANDS, JOB_COMMANDS, POLICIES, POLICY_NAME, READ_HEARTBEATS_AND_MARK, every_permission
-from stacks.permission import ASK_CONTROLLER, READ_HEARTBEATS, Permission
+from stacks.operator import (
+    COMMANDS,
+    JOB_COMMANDS,
+    POLICIES,
+    POLICY_NAME,
+    READ,
+    READ_HEARTBEATS_AND_MARK,
+    every_permission,
+)
+from stacks.permission import ASK_CONTROLLER, READ_HEARTBEATS, Permission, only_keys
 from tests.infrastructure.synthesis import Template
 from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
 
@@ -119,6 +128,14 @@ def test_of_functions_they_call_those_that_check_what_is_asked() -> None:
 
     names_of = {spec.deployed_name for spec in FUNCTIONS if spec.stem in ("request_job", "reconcile_records")}
     assert calling == {f"arn:{{partition}}:lambda:{{region}}:{{account}}:function:{name}" for name in names_of}
+
+
+def test_who_pauses_writes_the_pauses_and_nothing_else() -> None:
+    for command in ("pause", "unpause"):
+        [write] = [permission for permission in COMMANDS[command] if permission != READ]
+
+        assert (write.actions, write.resources) == (("dynamodb:PutItem",), ("{table}",))
+        assert write.conditions == only_keys(names.PAUSES_PK)
 
 
 def test_who_trains_changes_nothing_but_by_that_function() -> None:

@@ -57,6 +57,7 @@ READ_QUESTION = item("GetItem", "wait#approval#inc-1/2")
 READ_JOB, WRITE_JOB = item("GetItem", "job#llama"), item("PutItem", "job#llama")
 STAND_IN_LINE = item("Query", "line#NODES/train", on=INDEX)
 WRITE_POOL = item("PutItem", "pool#train")
+READ_PAUSES, WRITE_PAUSE = item("Query", names.PAUSES_PK), item("PutItem", names.PAUSES_PK)
 APP = ARN.format("appconfig") + "application/abc1234"
 SEE_POLICY = Request("appconfig:GetHostedConfigurationVersion", f"{APP}/configurationprofile/abc1234")
 APPLY_POLICY = Request("appconfig:StartDeployment", f"{APP}/environment/abc1234")
@@ -78,8 +79,8 @@ CHECKED = Request("cloudwatch:DescribeAlarms", "*")
 PLAYED: Mapping[str, tuple[Request, ...]] = {
     "approve": (READ_INCIDENT, READ_QUESTION, WRITE_INCIDENT, RESUME),
     "refuse": (READ_INCIDENT, READ_QUESTION, WRITE_INCIDENT, RESUME),
-    "pause": (READ_NODE, WRITE_NODE),
-    "unpause": (READ_POOLS, WRITE_POOL),
+    "pause": (READ_NODE, WRITE_PAUSE),
+    "unpause": (READ_POOLS, READ_PAUSES, WRITE_PAUSE),
     "breaker show": (item("Query", "line#BREAKER/train", on=INDEX),),
     "breaker reset": (WRITE_POOL, item("Query", "line#BREAKER/train", on=INDEX), RESUME),
     "incidents list": (READ_POOLS, LIST_POOL),
@@ -122,7 +123,7 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "policy edit": (SEE_POLICY, APPLY_POLICY),
     "policy diff": (SEE_POLICY,),
     "policy rollback": (APPLY_POLICY,),
-    "jobs submit": (READ_POOLS, LIST_POOL, READ_JOB, REQUEST_JOB, SEE_POLICY, SUBSCRIBERS),
+    "jobs submit": (READ_POOLS, LIST_POOL, READ_PAUSES, READ_JOB, REQUEST_JOB, SEE_POLICY, SUBSCRIBERS),
     "jobs list": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
     "jobs top": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
     "jobs show": (READ_JOB, LIST_POOL, STAND_IN_LINE, SUBSCRIBERS),

@@ -12,6 +12,7 @@ _CORE = (
     "fleet.liveness",
     "fleet.machine",
     "fleet.node",
+    "fleet.pause",
     "fleet.pool",
     "fleet.unmanaged_tasks",
     "jobs.attribution",

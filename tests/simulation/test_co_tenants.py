@@ -7,10 +7,10 @@ from datetime import time
 import pytest
 
 from nodeheal.contract.vocabulary import Ending, Provider
+from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import MaintenanceWindow, Weekday
 from nodeheal.domain.recovery import guardrails
-from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.operations import isolate
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.recovery import retire_broken
@@ -64,7 +64,6 @@ def nothing_else(world: World) -> None:
     """The world is as it was made."""
 
 
-_PAUSED = "self.node_paused_until is not None and self.node_paused_until > now"
 _OTHER = "machine is None or machine.external_remediator in (None, *policy.pool(node.pool).replacement.accept_owners)"
 _OBSERVED = "mode_of(builder, fault, fault.action) is Mode.observe"
 CASES: dict[str, tuple[Callable[[], World], Callable[[World], None], Cut, str]] = {
@@ -86,11 +85,11 @@ CASES: dict[str, tuple[Callable[[], World], Callable[[World], None], Cut, str]] 
         (RecoveryPolicy.why_only_observe, "window.holds(now)", "False"),
         "maintenance",
     ),
-    "a paused node": (crowd, a_paused_node, (DecisionContext.why_paused, _PAUSED, "False"), "paused node"),
+    "a paused node": (crowd, a_paused_node, (Pauses.why_paused, "self.of_node(node_id, now)", "None"), "paused node"),
     "a paused pool": (
         crowd,
         a_paused_pool,
-        (DecisionContext.why_paused, "self.pool.why_paused(now)", "''"),
+        (Pauses.why_paused, "self.why_pool_is_paused(pool, now)", "''"),
         "paused pool",
     ),
     "observed since": (

@@ -14,6 +14,7 @@ from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
+from nodeheal.adapters.aws.pauses import DynamoPauseStore
 from nodeheal.adapters.aws.records_epoch import DynamoRecordsEpoch
 from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from nodeheal.contract import names
@@ -92,6 +93,7 @@ def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
         incidents=DynamoIncidentStore(table),
         attempts=DynamoAttemptLedger(table, clock),
         pools=DynamoPoolStore(table),
+        pauses=DynamoPauseStore(table),
         jobs=DynamoJobStore(table),
         job_notes=DynamoJobNotes(table),
         fleet_index=DynamoFleetIndex(table),
@@ -395,12 +397,12 @@ def test_a_pool_that_was_never_written_has_no_guardrails_on(ports: Ports) -> Non
 
 def test_a_pools_guardrails_come_back_as_they_were_saved_once(ports: Ports) -> None:
     tripped = Pool("demo").tripped("rack r7", NOW)
-    paused = replace(tripped, paused_until=NOW, paused_why="new driver", breaker_reset_at=NOW)
+    reset = replace(tripped, breaker_reset_at=NOW)
 
-    assert ports.pools.save(paused)
+    assert ports.pools.save(reset)
     assert not ports.pools.save(tripped)
 
-    assert ports.pools.get("demo") == replace(paused, version=1)
+    assert ports.pools.get("demo") == replace(reset, version=1)
     assert ports.pools.get("other") == Pool("other")
 
 

@@ -22,6 +22,7 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.faults.correlation import breaker_key
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
@@ -239,7 +240,7 @@ def test_a_node_that_passes_a_diagnosis_by_hand_serves_at_once_and_one_that_does
     incident = it.ports.incidents.incident(it.incident_id)
     assert incident.ending is (Ending.RECOVERED if has_passed else Ending.HANDED_TO_A_HUMAN)
     assert it.node(SPARE).state is (NodeState.HEALTHY if has_passed else NodeState.QUARANTINED)
-    assert it.node(SPARE).is_available(it.clock()) is has_passed
+    assert it.node(SPARE).is_available(it.clock(), NO_PAUSES) is has_passed
     assert state_word(incident) == ("done" if has_passed else "handed over")
     assert status_text(incident) == ("done" if has_passed else "handed to a human (not closed)")
     [told] = mails(it)

@@ -11,13 +11,14 @@ from typer.testing import CliRunner
 from nodeheal.cli import connect, node_acts
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of, short_id
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.operators.request_action import request_action
-from tests.unit.builders import ACT, NOW, memory_ports, node, stored_node
+from tests.unit.builders import ACT, NOW, memory_ports, node
 from tests.unit.test_approval import Asked
 from tests.unit.test_queue import WAITS, stands
 
@@ -82,16 +83,17 @@ def test_an_answer_needs_a_reason(asked: Asked) -> None:
 def test_a_node_is_paused_until_told(ports: Ports) -> None:
     said = run("pause", NODE, "--for", "2h", "--why", "new riser").output
 
-    found = ports.nodes.get(NODE)
+    pause = ports.pauses.read().of_node(NODE, NOW)
     assert said == f"node {NODE} is paused until 2026-03-01 05:00:00 UTC\n"
-    assert found is not None
-    assert found.paused_until == NOW + timedelta(hours=2)
-    assert found.paused_why.endswith(": new riser")
+    assert pause is not None
+    assert pause.until == NOW + timedelta(hours=2)
+    assert pause.why.endswith(": new riser")
 
 
 def test_a_pool_is_paused_and_unpaused(ports: Ports) -> None:
     run("pause", "demo", "--for", "30m", "--why", "new switch")
-    assert ports.pools.get("demo").why_paused(NOW).startswith("pool demo is paused until 2026-03-01 03:30 UTC (")
+    why = ports.pauses.read().why_pool_is_paused("demo", NOW)
+    assert why.startswith("pool demo is paused until 2026-03-01 03:30 UTC (")
 
     assert "Pause        pool demo is paused until 2026-03-01 03:30 UTC (" in run("nodes", "show", NODE).output
     run("pause", NODE, "--for", "2h", "--why", "new riser")
@@ -105,8 +107,9 @@ def test_a_pool_is_paused_and_unpaused(ports: Ports) -> None:
     said = run("unpause", "demo", "--why", "it is in").output
 
     assert said == "pool demo's pause is over now, before 2026-03-01 03:30:00 UTC\n"
-    assert ports.pools.get("demo").paused_until is None
-    assert ports.pools.get("demo").paused_why.endswith(": it is in")
+    pauses = ports.pauses.read()
+    assert pauses.of_pool("demo", NOW) is None
+    assert pauses.by_key["pool#demo"].why.endswith(": it is in")
 
 
 def test_a_pause_is_ended_without_a_reason_but_not_without_a_name(ports: Ports) -> None:
@@ -114,20 +117,18 @@ def test_a_pause_is_ended_without_a_reason_but_not_without_a_name(ports: Ports) 
 
     run("unpause", NODE)
 
-    found = stored_node(ports, NODE)
-    assert found.paused_until is None
-    assert found.paused_why.endswith(": unpaused")
-    assert not found.paused_why.startswith(":")
+    pauses = ports.pauses.read()
+    assert pauses.of_node(NODE, NOW) is None
+    assert pauses.by_key[f"node#{NODE}"].why.endswith(": unpaused")
+    assert not pauses.by_key[f"node#{NODE}"].why.startswith(":")
 
 
 @pytest.mark.parametrize("target", [NODE, "demo"])
 def test_what_is_not_paused_is_left_as_it_is(ports: Ports, target: str) -> None:
-    before = ports.nodes.get(NODE), ports.pools.get("demo")
-
     said = run("unpause", target).output
 
     assert said.endswith(f" {target} was not paused; nothing was changed\n")
-    assert (ports.nodes.get(NODE), ports.pools.get("demo")) == before
+    assert ports.pauses.read() == NO_PAUSES
 
 
 @pytest.mark.parametrize("length", ["soon", "2", "0h", "91d", "-1h", "2 h"])
@@ -143,7 +144,7 @@ def test_a_pause_that_is_too_long_is_told_how_long_it_may_be(ports: Ports, lengt
     said = run("pause", "demo", "--for", length, "--why", "x")
 
     assert (said.exit_code, said.output) == (2, f"'{length}' is too long; give at most 90d\n")
-    assert ports.pools.get("demo").paused_until is None
+    assert ports.pauses.read() == NO_PAUSES
 
 
 @pytest.mark.parametrize("target", ["dmeo", "mi-0unknown"])
@@ -151,7 +152,7 @@ def test_what_nobody_has_heard_of_is_not_paused(ports: Ports, target: str) -> No
     said = run("pause", target, "--for", "2h", "--why", "x")
 
     assert (said.exit_code, target in said.output) == (1, True)
-    assert ports.pools.get(target).paused_until is None
+    assert ports.pauses.read() == NO_PAUSES
 
 
 def test_an_open_breaker_is_shown_and_reset(ports: Ports) -> None:

@@ -19,13 +19,13 @@ from nodeheal.contract import names
 from nodeheal.contract.job_spec import RestartLimits
 from nodeheal.contract.vocabulary import Action, EndCause, JobState, NodeState, Trouble
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.job_log import LogLine, LogLocation
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.steps import save_node
 from tests.support.job_requests import answers
 from tests.support.jobs import ecs_job_of
@@ -184,9 +184,9 @@ def test_a_task_definition_of_another_network_is_refused(world: World, tmp_path:
 
 
 def test_a_pool_that_is_paused_or_taken_is_waited_for_and_said_so(world: World, tmp_path: Path) -> None:
-    world.ports.pools.save(Pool("demo", paused_until=NOW.replace(year=2027), paused_why="new switch"))
+    pause_pool("demo", 3_600, "new switch", world.ports)
     paused = submit(tmp_path, FILE, "--dry-run").output
-    world.ports.pools.save(replace(world.ports.pools.get("demo"), paused_until=None))
+    pause_pool("demo", 0, "it is in", world.ports)
     save_node(world.ports, node("mi-a"), job_id="other")
     save_node(world.ports, node("mi-b"), job_id="other")
 

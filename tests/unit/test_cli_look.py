@@ -29,6 +29,7 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Trouble, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import moved
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.records_epoch import Epoch
@@ -666,7 +667,7 @@ def test_a_release_of_a_node_in_service_is_refused_by_its_dry_run_too_and_says_w
     assert dry == done
     assert f"`nodeheal nodes diagnose {SPARE} --why …` ends its probation if it passes" in done
     run("nodes", "diagnose", SPARE, "--why", "to use it now")
-    assert cluster.node(SPARE).is_available(cluster.clock())
+    assert cluster.node(SPARE).is_available(cluster.clock(), NO_PAUSES)
     assert "probation" not in run("nodes", "release", SPARE, "--dry-run", code=1)
 
 
@@ -898,7 +899,7 @@ def test_a_drain_waits_for_the_end_of_the_job(cluster: FakeCluster) -> None:
     seen: list[tuple[NodeState, bool]] = []
 
     def ends() -> None:
-        seen.append((cluster.node().state, cluster.node(BROKEN).is_available(cluster.clock())))
+        seen.append((cluster.node().state, cluster.node(BROKEN).is_available(cluster.clock(), NO_PAUSES)))
         cluster._gang_finishes()
 
     cluster.on_wait = ends

@@ -21,6 +21,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.wakeup import on_node_booted
+from nodeheal.services.operators.operator_guardrails import pause_node
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.recovery.spares import claim_spare
@@ -447,7 +448,8 @@ def test_a_node_is_shown_with_what_may_still_be_done(ports: Ports, clock: Frozen
     ports.pools.claim("demo", NODE, 1)
     [limit] = [ACT.limits[action] for action in ACT.limits if action == "REBOOT"]
     ports.attempts.reserve(f"node#{NODE}", "inc-1/2", limit)
-    save_node(ports, stored(ports), paused_until=NOW + timedelta(hours=1), paused_why="ada: fans", healthy_since=NOW)
+    save_node(ports, stored(ports), healthy_since=NOW)
+    pause_node(NODE, 3_600, "ada: fans", ports)
 
     said = run("show", NODE).output
 

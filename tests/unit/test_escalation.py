@@ -23,8 +23,8 @@ from nodeheal.contract.vocabulary import (
     Verdict,
 )
 from nodeheal.domain.fleet.node import PastRecovery
-from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.recovery.decision_context import node_scope
+from tests.support.pauses import pause_of_pool
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_decide_among_others import with_policy
@@ -66,8 +66,7 @@ def never_settled() -> Story:
 
 
 def paused_in_the_middle() -> Story:
-    paused = Pool("demo", paused_until=NOW + timedelta(hours=2), paused_why="new driver")
-    return Story(xid(79)).isolated().amid(pool=paused)
+    return Story(xid(79)).isolated().amid(pauses=pause_of_pool())
 
 
 def without_capacity() -> Story:

@@ -14,6 +14,7 @@ from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.confirmation import ANSWER_MARGIN_SECONDS
 from nodeheal.domain.recovery.decision_context import Observation, node_scope
+from tests.support.pauses import pause_of_node, pause_of_pool
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, with_policy
@@ -95,8 +96,7 @@ def test_a_pool_that_asks_before_a_reboot_asks_where_a_replacement_follows_unask
 def test_a_yes_that_is_annulled_goes_to_a_human_whatever_it_was_for() -> None:
     story = waited(Story(xid(79), policy=APPROVE).amid(spent=NO_REBOOT), Outcome.DONE, "approved by ada")
 
-    paused = Pool("demo", paused_until=NOW + timedelta(hours=2), paused_why="new driver")
-    decision = story.amid(spent={}, pool=paused).next()
+    decision = story.amid(spent={}, pauses=pause_of_pool()).next()
 
     assert decision.escalation is Escalation.RECOVERY_BLOCKED
     assert "approved by ada, but pool demo is paused" in decision.reason
@@ -283,8 +283,8 @@ def test_a_storm_that_is_only_observed_is_one_email() -> None:
 
 
 PAUSED = {
-    "pool": {"pool": Pool("demo", paused_until=NOW + timedelta(hours=2), paused_why="new driver")},
-    "node": {"node_paused_until": NOW + timedelta(hours=2), "node_paused_why": "new driver"},
+    "pool": {"pauses": pause_of_pool()},
+    "node": {"pauses": pause_of_node(xid(79).node_id)},
 }
 
 

@@ -11,6 +11,7 @@ from nodeheal.contract.health_event import CheckResult, DiagnosticsFinished, Hea
 from nodeheal.contract.names import TRAINING_HANG, new_nodes_line
 from nodeheal.contract.vocabulary import Check, Ending, Family, IncidentState, NodeState, Verdict
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.jobs.gang import ending_text
 from nodeheal.domain.jobs.job import Hang
 from nodeheal.operations.new_node import stand_in_line
@@ -21,6 +22,7 @@ from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.intake.node_rates import Rate
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.saving import node_of
+from tests.support.pauses import pause_of_node
 from tests.unit.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, node, started_job, stored_run, xid
 from tests.unit.operations.test_observe import unwanted
 from tests.unit.test_decide import Story
@@ -250,10 +252,10 @@ def test_who_has_waited_in_vain_leaves_the_line(ports: Ports, happens: Callable[
 
 
 def test_a_node_that_is_paused_is_not_touched_yet(ports: Ports) -> None:
-    paused = node(A, paused_until=NOW + timedelta(hours=1))
+    paused = pause_of_node(A)
 
-    assert new_nodes._why_not_now(paused, ports, ACT) == "it is not in service, or paused"
-    assert new_nodes._why_not_now(node(A), ports, ACT) == ""
+    assert new_nodes._why_not_now(node(A), paused, ports, ACT) == "it is not in service, or paused"
+    assert new_nodes._why_not_now(node(A), NO_PAUSES, ports, ACT) == ""
 
 
 # Answers and ranks

@@ -1,24 +1,44 @@
 """Which nodes a job is given."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
+from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import claim
+from nodeheal.services.operators.operator_guardrails import pause_node
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node
+from tests.unit.builders import ACT, FrozenClock, memory_ports, node, stored_node
+
+JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1)
 
 
-def test_a_node_that_was_paused_since_its_pool_was_listed_is_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ports() -> Ports:
     ports = memory_ports(FrozenClock())
     ports.nodes.save(node())
+    return ports
+
+
+def test_a_paused_node_is_not_claimed(ports: Ports) -> None:
+    name = node().node_id
+    pause_node(name, 3_600, "ada looks", ports)
+
+    placement = claim(JOB, ports, ACT)
+
+    assert list(placement.nodes) == []
+    assert stored_node(ports, name).claimed_by is None
+
+
+def test_a_node_that_got_an_incident_since_its_pool_was_listed_is_not_claimed(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listed = list(ports.nodes.in_pool("demo"))
     name = listed[0].node_id
-    ports.nodes.save(replace(stored_node(ports, name), paused_until=NOW + timedelta(hours=1), paused_why="ada looks"))
+    ports.nodes.save(replace(stored_node(ports, name), open_incident="inc-1"))
     monkeypatch.setattr(ports.nodes, "in_pool", lambda pool: listed)
 
-    placement = claim(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1), ports, ACT)
+    placement = claim(JOB, ports, ACT)
 
     assert list(placement.nodes) == []
     assert stored_node(ports, name).claimed_by is None

@@ -8,10 +8,11 @@ import pytest
 
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.placement import Placement, choose, never_fits
 from tests.support.jobs import ecs_job
+from tests.support.pauses import pause_of_node, pause_of_pool
 from tests.unit.builders import NOW, node
 
 JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, accelerators=8)
@@ -29,8 +30,8 @@ def chosen(known: list[Node], job: Job = JOB, **given: Any) -> list[str]:
 
 def placed(known: list[Node], job: Job = JOB, **given: Any) -> Placement:
     """What is chosen, or why nothing is."""
-    values: dict[str, Any] = {"pool": Pool("demo"), "unfit": (), "opted_out": (), "now": NOW, **given}
-    return choose(job, values["pool"], known, values["unfit"], values["opted_out"], values["now"])
+    values: dict[str, Any] = {"pauses": NO_PAUSES, "unfit": (), "opted_out": (), "now": NOW, **given}
+    return choose(job, known, values["pauses"], values["unfit"], values["opted_out"], values["now"])
 
 
 def test_ranks_are_in_order_of_name() -> None:
@@ -48,7 +49,6 @@ def test_ranks_are_in_order_of_name() -> None:
         {"state": NodeState.ISOLATED},
         {"state": NodeState.QUARANTINED},
         {"state": NodeState.PROBATION, "probation_until": NOW + timedelta(seconds=1)},
-        {"paused_until": NOW + timedelta(seconds=1)},
         {"accelerators": 7},
     ],
 )
@@ -58,10 +58,17 @@ def test_a_node_that_something_speaks_against_is_not_taken(changes: dict[str, An
     assert chosen(bad + some("mi-b", "mi-c")) == ["mi-b", "mi-c"]
 
 
+def test_a_paused_node_is_not_taken() -> None:
+    pauses = pause_of_node("mi-a", NOW + timedelta(seconds=1))
+
+    assert chosen(some("mi-a", "mi-b", "mi-c"), pauses=pauses) == ["mi-b", "mi-c"]
+    assert placed(some("mi-a", "mi-b"), pauses=pauses).why.endswith("not free: mi-a paused")
+
+
 def test_a_node_whose_probation_or_pause_is_over_is_taken() -> None:
     back = some("mi-a", state=NodeState.PROBATION, probation_until=NOW)
 
-    assert chosen(back + some("mi-b", paused_until=NOW)) == ["mi-a", "mi-b"]
+    assert chosen(back + some("mi-b"), pauses=pause_of_node("mi-b", NOW)) == ["mi-a", "mi-b"]
 
 
 def test_who_did_not_pass_is_not_taken() -> None:
@@ -110,9 +117,7 @@ def test_a_pool_that_is_too_small_never_changes(state: NodeState) -> None:
 
 
 def test_a_paused_pool_gets_no_job() -> None:
-    pool = Pool("demo", paused_until=NOW + timedelta(hours=1), paused_why="ada: works")
-
-    found = placed(some("mi-a", "mi-b"), pool=pool)
+    found = placed(some("mi-a", "mi-b"), pauses=pause_of_pool())
 
     assert (found.nodes, found.may_change) == ((), True)
     assert found.why.startswith("pool demo is paused until")

@@ -23,6 +23,7 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.faults.correlation import breaker_key, is_dropped_by_reset, reset_key
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.fleet.pool import Pool as PoolGuardrails
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.guardrails import breaker_cause
@@ -662,7 +663,7 @@ def test_a_spare_that_a_broken_workflow_had_claimed_is_free_when_a_human_has_tak
 
     release_node(A, "repaired", it.ports)
 
-    assert it.node(C).is_available(it.clock())
+    assert it.node(C).is_available(it.clock(), NO_PAUSES)
 
 
 def test_a_node_takes_no_work_before_it_is_written_that_it_is_in_service() -> None:

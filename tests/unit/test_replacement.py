@@ -25,6 +25,7 @@ from nodeheal.contract.vocabulary import (
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.fleet.machine import Alternative, ClusterReplacement, Launch, Machine, Remediator, Termination
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.operation import Operation, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, InGroup, Mode, PoolPolicy, Replacement
@@ -822,7 +823,7 @@ def test_a_machine_that_the_group_makes_too_late_is_a_new_node_and_nobodys_succe
 
     assert pool.ports.notifier.announced == []  # type: ignore[attr-defined]
     assert (pool.node(N).open_incident, pool.node(N).claimed_by, waiting(pool.ports)) == (None, None, [])
-    assert pool.node(N).is_available(pool.clock())
+    assert pool.node(N).is_available(pool.clock(), NO_PAUSES)
 
 
 @pytest.mark.parametrize("is_gone", [False, True])

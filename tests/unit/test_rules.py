@@ -10,6 +10,7 @@ from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
 from nodeheal.domain.fleet.node import BootView, moved
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
@@ -33,8 +34,8 @@ def test_a_boot_without_an_address_keeps_the_one_that_is_known() -> None:
 
 
 def test_a_node_in_quarantine_is_no_spare_however_old_its_probation() -> None:
-    assert not node(state=NodeState.QUARANTINED, probation_until=NOW).is_available(NOW)
-    assert not node(state=NodeState.PROBATION).is_available(NOW)
+    assert not node(state=NodeState.QUARANTINED, probation_until=NOW).is_available(NOW, NO_PAUSES)
+    assert not node(state=NodeState.PROBATION).is_available(NOW, NO_PAUSES)
 
 
 @pytest.mark.parametrize("wrong", ["missing", "group"])

@@ -34,17 +34,17 @@ class Store:
         return True
 
 
-def _paused(pool: Pool) -> Pool:
-    return replace(pool, paused_why="upgrade")
+def _tripped(pool: Pool) -> Pool:
+    return replace(pool, breaker_why="a storm")
 
 
 def test_a_change_is_written_over_what_others_have_written() -> None:
     store = Store(races=SAVE_TRIES - 1)
 
-    saved = save_changed(store.read(), store.read, store.save, _paused, "pool h100")
+    saved = save_changed(store.read(), store.read, store.save, _tripped, "pool h100")
 
     assert saved == store.stored
-    assert (store.stored.paused_why, store.stored.nodes) == ("upgrade", SAVE_TRIES - 1)
+    assert (store.stored.breaker_why, store.stored.nodes) == ("a storm", SAVE_TRIES - 1)
 
 
 def test_nothing_is_written_where_nothing_changes() -> None:
@@ -58,6 +58,6 @@ def test_after_the_last_lost_race_the_error_names_the_record() -> None:
     store = Store(races=SAVE_TRIES)
 
     with pytest.raises(NotAccepted, match="pool h100 is being written by others"):
-        save_changed(store.read(), store.read, store.save, _paused, "pool h100")
+        save_changed(store.read(), store.read, store.save, _tripped, "pool h100")
 
-    assert (store.saves, store.stored.paused_why) == (SAVE_TRIES, "")
+    assert (store.saves, store.stored.breaker_why) == (SAVE_TRIES, "")

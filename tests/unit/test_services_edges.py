@@ -28,6 +28,7 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.fleet.machine import Machine
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Job, Run
 from nodeheal.domain.operation import incident_owner
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, Turn
@@ -385,7 +386,7 @@ def test_free_nodes_count_where_there_are_enough_of_them(
     monkeypatch.setattr(build_decision_context, "replacement_nodes", lambda *_: [node_of(C, ports)])
     history = replace(Story(xid(79)).history, turns=(turn(Step.ISOLATE, Outcome.DONE),))
 
-    found = build_decision_context._ways_out(history, stored_job(ports, "llama"), run, ports, ACT)
+    found = build_decision_context._ways_out(history, stored_job(ports, "llama"), run, NO_PAUSES, ports, ACT)
 
     assert found["free_nodes"] == free
 

@@ -43,5 +43,10 @@ READS = frozenset(
         "unenrolled",
         "unmanaged_tasks",
         "was_sent",
+        # Of the value that `pauses.read` gives, which is called like its port.
+        "of_node",
+        "of_pool",
+        "why_paused",
+        "why_pool_is_paused",
     )
 )

@@ -10,7 +10,7 @@ from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.names import NEW_NODE
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Step, Verdict
-from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, NewNodes
@@ -18,6 +18,7 @@ from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.intake.ingest import ingest as take
 from nodeheal.services.intake.new_nodes import NEW_SECONDS, diagnose_new_nodes, on_first_boot
+from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.sweep import sweep
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
@@ -56,7 +57,7 @@ class Fleet(FakeCluster):
 def test_a_new_node_serves_once_it_has_passed_its_diagnostics() -> None:
     fleet = Fleet()
     assert fleet.comes_up() == [NEW]
-    assert not fleet.node(NEW).is_available(fleet.clock())
+    assert not fleet.node(NEW).is_available(fleet.clock(), NO_PAUSES)
 
     walked = fleet.is_walked()
 
@@ -65,7 +66,7 @@ def test_a_new_node_serves_once_it_has_passed_its_diagnostics() -> None:
     node = fleet.node(NEW)
     assert node.state is NodeState.HEALTHY
     assert node.passed_at is not None
-    assert node.is_available(fleet.clock())
+    assert node.is_available(fleet.clock(), NO_PAUSES)
     assert node.recoveries == ()
     assert fleet.told == []
     assert fleet.comes_up(boot_id="boot-2") == []
@@ -162,18 +163,12 @@ def _task_of_others(fleet: Fleet) -> None:
     scheduler_in(fleet.ports).unmanaged["task/1"] = (NEW, unmanaged_task)
 
 
-def _paused(fleet: Fleet) -> Pool:
-    return replace(
-        fleet.ports.pools.get("demo"), paused_until=fleet.clock() + timedelta(hours=1), paused_why="a human is at work"
-    )
-
-
 LEFT_ALONE: dict[str, tuple[RecoveryPolicy, Change]] = {
     "the policy does not want it": (with_pool(new_nodes=NewNodes(diagnose=False)), lambda _: None),
     "observe mode": (with_pool(mode=Mode.observe), lambda _: None),
     "a human approves isolations": (with_pool(modes={Action.ISOLATE: Mode.approve}), lambda _: None),
     "opted out": (ACT.model_copy(update={"opted_out": {NEW: "ours"}}), lambda _: None),
-    "paused": (ACT, lambda fleet: fleet.ports.pools.save(_paused(fleet))),
+    "paused": (ACT, lambda fleet: pause_pool("demo", 3_600, "a human is at work", fleet.ports)),
     "the breaker is open": (
         ACT,
         lambda fleet: fleet.ports.pools.save(fleet.ports.pools.get("demo").tripped("many", fleet.clock())),

@@ -1,7 +1,6 @@
 """A job from its submission to its end, through every branch of run_job."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
@@ -10,6 +9,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, SchedulerKind, Verdict
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.ports.scheduler import TaskDefinitions
@@ -807,11 +807,12 @@ def test_without_free_nodes_it_waits_for_its_node(why_not: str) -> None:
     it = with_spares(policies.get(why_not, MOVES))
     changes: dict[str, dict[str, object]] = {
         "kept busy": {"claimed_by": "another"},
-        "paused": {"paused_until": it.clock() + timedelta(hours=1)},
         "opted out and unproven": {"passed_at": None},
     }
     for name in (C, D):
         save_node(it.ports, it.node(name), **changes.get(why_not, {}))
+        if why_not == "paused":
+            pause_node(name, 3_600, "ada: maintenance", it.ports)
 
     it.submit()
 
@@ -915,7 +916,7 @@ def test_a_node_whose_job_has_moved_takes_no_spare_when_its_reboot_fails() -> No
     incident = it.ports.incidents.history(it.incident_id).incident
     assert incident.ending is Ending.HANDED_TO_A_HUMAN
     assert "goes on elsewhere" in incident.summary
-    assert it.node(D).is_available(it.clock())
+    assert it.node(D).is_available(it.clock(), NO_PAUSES)
     assert seen.end == "Completed"
 
 

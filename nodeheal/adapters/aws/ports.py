@@ -19,6 +19,7 @@ from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.liveness_probes import AwsLivenessProbes
 from nodeheal.adapters.aws.notifier import AwsNotifier, Destinations
 from nodeheal.adapters.aws.owners import SnsConfirmations
+from nodeheal.adapters.aws.pauses import DynamoPauseStore
 from nodeheal.adapters.aws.records_epoch import DynamoRecordsEpoch
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
@@ -60,6 +61,7 @@ def aws_ports(
         incidents=DynamoIncidentStore(rows),
         attempts=DynamoAttemptLedger(rows, clock),
         pools=DynamoPoolStore(rows),
+        pauses=DynamoPauseStore(rows),
         operations=DynamoOperationStore(rows),
         jobs=DynamoJobStore(rows),
         job_notes=DynamoJobNotes(rows),

@@ -14,6 +14,7 @@ from nodeheal.adapters.memory.stores import (
     MemoryJobStore,
     MemoryNodeStore,
     MemoryOperationStore,
+    MemoryPauseStore,
     MemoryPoolStore,
     MemoryRecordsEpoch,
 )
@@ -36,6 +37,7 @@ def memory_ports(clock: Clock) -> Ports:
         incidents=incidents,
         attempts=MemoryAttemptLedger(clock),
         pools=MemoryPoolStore(),
+        pauses=MemoryPauseStore(),
         operations=MemoryOperationStore(),
         jobs=jobs,
         job_notes=MemoryJobNotes(jobs),

@@ -12,6 +12,7 @@ from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pause import Pause, Pauses, pause_of
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.directory_lease import lease_path, overlap
 from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
@@ -229,6 +230,19 @@ class MemoryPoolStore:
             return False
         self.pools[pool.name] = replace(pool, version=pool.version + 1)
         return True
+
+
+@dataclass
+class MemoryPauseStore:
+    """Implements PauseStore. The fields of an item are as a person may have written them."""
+
+    items: dict[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def read(self) -> Pauses:
+        return Pauses({key: pause_of(fields) for key, fields in self.items.items()})
+
+    def save(self, key: str, pause: Pause) -> None:
+        self.items[key] = {"until": pause.until.isoformat(), "why": pause.why}
 
 
 @dataclass

@@ -8,6 +8,7 @@ from textwrap import shorten
 
 from nodeheal.contract.health_event import LABELS, HealthEvent
 from nodeheal.contract.vocabulary import Action, NodeState, Provider, SchedulerKind, Verdict
+from nodeheal.domain.fleet.pause import Pauses
 
 # A node keeps the boots it has had, to tell an old event from a new boot. An agent's spool holds days, not years.
 BOOTS_REMEMBERED = 16
@@ -115,8 +116,6 @@ class Node:
     last_diagnosis: ReportedDiagnosis | None = None
     diagnostic_baseline: dict[str, float] = field(default_factory=dict)  # what its last good diagnosis measured
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
-    paused_until: datetime | None = None  # a human wants nothing touched until then
-    paused_why: str = ""
     claimed_by: str | None = None  # the job that is about to start here, while its nodes are checked
     is_spare: bool = False  # an operator keeps it free, to stand in for another node
     rack: str = ""  # where an operator says that it stands
@@ -147,8 +146,6 @@ class Node:
             state_reason=self.state_reason,
             state_changes=(StateChange(reported.last_seen, reported.state, "first report"),),
             accelerators=self.accelerators or reported.accelerators,
-            paused_until=self.paused_until,
-            paused_why=self.paused_why,
             is_spare=self.is_spare,
             rack=self.rack,
             signal_versions=self.signal_versions,
@@ -222,7 +219,7 @@ class Node:
         others = tuple(known for known in self.recoveries if known.incident_id != past.incident_id)
         return replace(self, recoveries=(past, *others)[:RECOVERIES_REMEMBERED])
 
-    def is_available(self, now: datetime) -> bool:
+    def is_available(self, now: datetime, pauses: Pauses) -> bool:
         """Tells whether it could take another node's place.
 
         It must be in service, out of probation, not paused, and have no open incident and no job.
@@ -230,11 +227,7 @@ class Node:
         in_service = self.state is NodeState.HEALTHY or self.is_past_probation(now)
         has_work = self.job_id is not None or self.claimed_by is not None
         is_free = self.open_incident is None and not has_work
-        return in_service and is_free and not self.is_paused(now)
-
-    def is_paused(self, now: datetime) -> bool:
-        """Tells whether an operator has paused it now."""
-        return self.paused_until is not None and self.paused_until > now
+        return in_service and is_free and pauses.of_node(self.node_id, now) is None
 
     def is_past_probation(self, now: datetime) -> bool:
         """Tells whether its probation has ended without a fault. It counts as healthy again then."""

@@ -1,4 +1,4 @@
-"""A pool's breaker, which only a human resets, and its pause."""
+"""A pool's breaker, which only a human resets."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -6,18 +6,13 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Pool:
-    """The breaker and the pause of a pool.
-
-    `version` counts writes: a save succeeds only over the version that was read.
-    """
+    """The breaker of a pool. `version` counts writes: a save succeeds only over the version that was read."""
 
     name: str
     breaker_opened_at: datetime | None = None  # None: closed
     breaker_why: str = ""
     breaker_reset_at: datetime | None = None  # what failed before the last reset trips it no more
     breaker_reset_why: str = ""
-    paused_until: datetime | None = None
-    paused_why: str = ""
     nodes: int = 0  # how many it had when they were last counted
     counted_at: datetime | None = None
     version: int = 0
@@ -40,9 +35,3 @@ class Pool:
         """Who has reset the breaker last, and why. An operator's reason begins with a name; empty: it names nobody."""
         who, _, why = self.breaker_reset_why.partition(": ")
         return (who, why) if why else ("", who)
-
-    def why_paused(self, now: datetime) -> str:
-        """Returns why nothing may be touched now, in words. Empty: there is no pause."""
-        if self.paused_until is None or self.paused_until <= now:
-            return ""
-        return f"pool {self.name} is paused until {self.paused_until:%Y-%m-%d %H:%M} UTC ({self.paused_why})"

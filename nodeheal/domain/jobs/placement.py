@@ -7,7 +7,7 @@ from datetime import datetime
 
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.node import ABSENT, Node
-from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
 
@@ -24,20 +24,20 @@ class Placement:
 
 
 def choose(
-    job: Job, pool: Pool, known: Sequence[Node], unfit: Collection[str], opted_out: Collection[str], now: datetime
+    job: Job, known: Sequence[Node], pauses: Pauses, unfit: Collection[str], opted_out: Collection[str], now: datetime
 ) -> Placement:
     """Returns nodes for every rank, as near to one another as possible, and none that is `unfit` (by its id).
 
     `known`: all nodes of the pool. Nodes that nodeheal must not touch are chosen last, because nobody would repair
     them.
     """
-    paused = pool.why_paused(now)
+    paused = pauses.why_pool_is_paused(job.pool, now)
     if paused:
         return Placement(why=f"{paused}: no job starts there")
     able = _able(job, known)
     if len(able) < job.nodes:
         return Placement(why=_too_small(job, known, able), may_change=False)
-    verdicts = {node.node_id: _why_not(node, unfit, now) for node in able}
+    verdicts = {node.node_id: _why_not(node, unfit, pauses, now) for node in able}
     free = [node for node in able if not verdicts[node.node_id]]
     if len(free) < job.nodes + job.spares:
         return Placement(why=_too_few(job, free, verdicts))
@@ -63,7 +63,7 @@ def _able(job: Job, known: Sequence[Node]) -> list[Node]:
     return [node for node in there if job.may_run_on(node.node_id)]
 
 
-def _why_not(node: Node, unfit: Collection[str], now: datetime) -> str:
+def _why_not(node: Node, unfit: Collection[str], pauses: Pauses, now: datetime) -> str:
     """Returns why no job can start on the node now. Empty: it can."""
     if node.node_id in unfit:
         return "did not pass a check before this job"
@@ -73,7 +73,7 @@ def _why_not(node: Node, unfit: Collection[str], now: datetime) -> str:
         return f"has job {node.job_id or node.claimed_by}"
     if node.open_incident:
         return f"has incident {node.open_incident}"
-    if node.is_paused(now):
+    if pauses.of_node(node.node_id, now) is not None:
         return "paused"
     if node.state is NodeState.HEALTHY or node.is_past_probation(now):
         return ""

@@ -9,6 +9,7 @@ from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, Family, Provider
 from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.fleet.pause import NO_PAUSES, Pauses
 from nodeheal.domain.fleet.pool import Pool
 
 
@@ -48,7 +49,7 @@ class DecisionContext:
     spent: Mapping[tuple[str, Action], int] = field(default_factory=dict)  # by (scope, group), in the policy's windows
     observations: tuple[Observation, ...] = ()  # of the whole pool, this node included
     is_released_or_retired: bool = False  # the node is no longer this incident's: a human has given it back, or up
-    pool: Pool = field(default_factory=lambda: Pool(""))  # its breaker and its pause
+    pool: Pool = field(default_factory=lambda: Pool(""))  # its breaker
     job_limits: tuple[Reservation, ...] = ()  # what the job itself allows: reserved beside what the policy does
     free_nodes: int = 0  # on which the job could go on at once; asked for only where it was stopped
     replacement_node: str = (
@@ -57,14 +58,7 @@ class DecisionContext:
     # What recoveries of the pool's nodes took, by what brought them back, and what their diagnoses took: the newest.
     recovery_seconds: Mapping[Action, tuple[float, ...]] = field(default_factory=dict)
     proof_seconds: tuple[float, ...] = ()
-    node_paused_until: datetime | None = None
-    node_paused_why: str = ""
-
-    def why_paused(self, node_id: str, now: datetime) -> str:
-        """Returns why nothing may be touched now, in words. Empty: there is no pause."""
-        if self.node_paused_until is not None and self.node_paused_until > now:
-            return f"{node_id} is paused until {self.node_paused_until:%Y-%m-%d %H:%M} UTC ({self.node_paused_why})"
-        return self.pool.why_paused(now)
+    pauses: Pauses = NO_PAUSES
 
 
 def observation_of(event: HealthEvent, job_id: str | None, note: str = "") -> Observation:

@@ -26,7 +26,7 @@ def hands_off_reason(builder: DecisionBuilder, fault: Fault) -> str:
     An operator's request is allowed during maintenance, because operators work by hand then.
     """
     node_id, pool = builder.history.incident.node_id, builder.history.incident.pool
-    paused = builder.history.context.why_paused(node_id, builder.now)
+    paused = builder.history.context.pauses.why_paused(node_id, pool, builder.now)
     if fault.is_by_hand:
         return builder.policy.why_opted_out(node_id) or paused
     return builder.policy.why_only_observe(node_id, pool, builder.now) or paused

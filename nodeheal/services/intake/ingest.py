@@ -195,8 +195,7 @@ def is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, po
 
 
 def _is_paused(node: Node, ports: Ports) -> bool:
-    now = ports.clock()
-    return node.is_paused(now) or bool(ports.pools.get(node.pool).why_paused(now))
+    return bool(ports.pauses.read().why_paused(node.node_id, node.pool, ports.clock()))
 
 
 def _is_unseen(history: History) -> bool:

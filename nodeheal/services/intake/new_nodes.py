@@ -12,6 +12,7 @@ from nodeheal.contract.names import NEW_NODE, SWEEP_SOURCE, new_nodes_line
 from nodeheal.contract.vocabulary import Action, Family, Verdict
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.pause import NO_PAUSES, Pauses
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.operations.new_node import leave_line, stand_in_line
@@ -46,12 +47,14 @@ def note_new_node(event: NodeBooted, ports: Ports) -> str | None:
 def diagnose_new_nodes(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
     """Starts diagnostics for as many nodes of the line as there are places. Returns these nodes. Safe to repeat."""
     begun: list[str] = []
-    for standing in ports.operations.queued(new_nodes_line(pool)):
+    line = ports.operations.queued(new_nodes_line(pool))
+    pauses = ports.pauses.read() if line else NO_PAUSES
+    for standing in line:
         node = ports.nodes.get(standing.node_id)
         if node is None or node.pool != pool or _has_served(node) or standing.deadline_at <= ports.clock():
             leave_line(standing, ports)
             continue
-        if _why_not_now(node, ports, policy):
+        if _why_not_now(node, pauses, ports, policy):
             continue
         if not claim_place(node, policy.pool(pool).new_nodes.max_nodes, ports):
             break
@@ -68,14 +71,14 @@ def _has_served(node: Node) -> bool:
     return bool(node.past_boots) or was_proven or is_busy or node.state in OUT_OF_SERVICE
 
 
-def _why_not_now(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
+def _why_not_now(node: Node, pauses: Pauses, ports: Ports, policy: RecoveryPolicy) -> str:
     """Returns why nodeheal must not touch it now. Empty: it may."""
     now, rules, pool = ports.clock(), policy.pool(node.pool), ports.pools.get(node.pool)
     if not rules.new_nodes.diagnose or rules.mode_of(Action.ISOLATE) is not Mode.act:
         return "the policy does not ask for it"
-    if not node.is_available(now):
+    if not node.is_available(now, pauses):
         return "it is not in service, or paused"
-    held = policy.why_only_observe(node.node_id, node.pool, now) or pool.why_paused(now)
+    held = policy.why_only_observe(node.node_id, node.pool, now) or pauses.why_pool_is_paused(node.pool, now)
     if held or pool.is_tripped:
         return held or "the breaker is open"
     scheduler = ports.scheduler_of(node)

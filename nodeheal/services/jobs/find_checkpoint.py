@@ -84,7 +84,8 @@ def _whom_to_ask(request: StepRequest | JobRequest, ports: Ports) -> tuple[Job |
     broken = ports.incidents.incident(request.incident_id).node_id
     peers = [task.node_id for task in run.tasks if task.node_id != broken]
     # The spare in the broken node's place, or that node itself, which is healed then; at last any that has room.
-    others = [request.decision.node_id, *(node.node_id for node in replacement_nodes(job, ports)[:1])]
+    spares = replacement_nodes(job, ports.pauses.read(), ports)[:1]
+    others = [request.decision.node_id, *(node.node_id for node in spares)]
     return job, _in_service(tuple(dict.fromkeys([*peers, *others])), ports)
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Outcome
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Job, Run
 from nodeheal.domain.jobs.placement import Placement, choose
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -22,11 +23,13 @@ YOUR_TURN = "your turn"  # the answer that ends a job's wait in the line for nod
 CLAIM_TRIES = 8  # where many jobs choose in one moment, each try finds other nodes taken
 
 
-def look_for_nodes(job: Job, ports: Ports, policy: RecoveryPolicy, lost: Collection[str] = ()) -> Placement:
+def look_for_nodes(
+    job: Job, pauses: Pauses, ports: Ports, policy: RecoveryPolicy, lost: Collection[str] = ()
+) -> Placement:
     """Returns the nodes available now, by the pool's list, which lags. `lost`: nodes that others have taken."""
     known = [replace(n, claimed_by=None) if n.claimed_by == job.job_id else n for n in ports.nodes.in_pool(job.pool)]
     unfit = unfit_of(job, known, ports) | set(lost)
-    return choose(job, ports.pools.get(job.pool), known, unfit, policy.opted_out, ports.clock())
+    return choose(job, known, pauses, unfit, policy.opted_out, ports.clock())
 
 
 def unfit_of(job: Job, known: Sequence[Node], ports: Ports) -> frozenset[str]:
@@ -69,9 +72,10 @@ def claim(job: Job, ports: Ports, policy: RecoveryPolicy) -> Placement:
     """Nodes that are claimed for the job: all that it wants, or none, and why. Each is claimed on what is stored now;
     for one that somebody else has taken meanwhile, another one is looked for."""
     lost: set[str] = set()
+    pauses = ports.pauses.read()
     for _ in range(CLAIM_TRIES):
-        found = look_for_nodes(job, ports, policy, lost)
-        taken = [node.node_id for node in found.nodes if not _claim_one(node.node_id, job, ports)]
+        found = look_for_nodes(job, pauses, ports, policy, lost)
+        taken = [node.node_id for node in found.nodes if not _claim_one(node.node_id, job, pauses, ports)]
         if not taken:
             release_claims(job, ports, but=[node.node_id for node in found.nodes])
             return found
@@ -80,11 +84,11 @@ def claim(job: Job, ports: Ports, policy: RecoveryPolicy) -> Placement:
     return Placement(why=f"{job.job_id}: other jobs are choosing nodes of pool {job.pool} just now")
 
 
-def _claim_one(node_id: str, job: Job, ports: Ports) -> bool:
+def _claim_one(node_id: str, job: Job, pauses: Pauses, ports: Ports) -> bool:
     node = ports.nodes.get(node_id)
     if node is not None and node.claimed_by == job.job_id:
-        return replace(node, claimed_by=None).is_available(ports.clock())
-    free = node is not None and node.is_available(ports.clock())
+        return replace(node, claimed_by=None).is_available(ports.clock(), pauses)
+    free = node is not None and node.is_available(ports.clock(), pauses)
     return node is not None and free and ports.nodes.save(replace(node, claimed_by=job.job_id))
 
 
@@ -104,30 +108,30 @@ def job_checks_due(job: Job, nodes: Sequence[Node], now: datetime) -> list[Node]
     return [n for n in nodes if n.passed_at is None or n.passed_at < max(since, n.booted_at)]
 
 
-def replacement_nodes(job: Job, ports: Ports) -> list[Node]:
+def replacement_nodes(job: Job, pauses: Pauses, ports: Ports) -> list[Node]:
     """The free nodes on which the job could go on at once, proven as its preflight asks: kept spares first."""
-    able = _able(job, ports)
+    able = _able(job, pauses, ports)
     due = {node.node_id for node in job_checks_due(job, able, ports.clock())}
     return [node for node in able if node.node_id not in due]
 
 
-def unproven_replacement_nodes(job: Job, ports: Ports) -> list[Node]:
+def unproven_replacement_nodes(job: Job, pauses: Pauses, ports: Ports) -> list[Node]:
     """The free nodes on which it could go on if they passed the diagnostics that its preflight asks for."""
-    return job_checks_due(job, _able(job, ports), ports.clock())
+    return job_checks_due(job, _able(job, pauses, ports), ports.clock())
 
 
-def _able(job: Job, ports: Ports) -> list[Node]:
+def _able(job: Job, pauses: Pauses, ports: Ports) -> list[Node]:
     """Those that it has claimed already first: a launch that is repeated after a crash is to find them."""
     gang = nodes_of_gang(job.job_id, ports)
     known = [node for node in ports.nodes.in_pool(job.pool) if node.accelerators >= job.accelerators]
     allowed = [node for node in known if node.node_id not in gang and job.may_run_on(node.node_id)]
-    free = [node for node in allowed if _is_free_for(job, node, ports)]
+    free = [node for node in allowed if _is_free_for(job, node, pauses, ports)]
     return sorted(free, key=lambda node: (node.claimed_by is None, not node.is_spare, node.node_id))
 
 
-def _is_free_for(job: Job, node: Node, ports: Ports) -> bool:
+def _is_free_for(job: Job, node: Node, pauses: Pauses, ports: Ports) -> bool:
     own = replace(node, claimed_by=None) if node.claimed_by == job.job_id else node
-    return own.is_available(ports.clock())
+    return own.is_available(ports.clock(), pauses)
 
 
 def claim_replacement_nodes(job: Job, count: int, ports: Ports) -> list[Node] | None:
@@ -135,9 +139,10 @@ def claim_replacement_nodes(job: Job, count: int, ports: Ports) -> list[Node] | 
     what another incident is launching it on just now."""
     found: list[Node] = []
     new: list[Node] = []
-    for seen in replacement_nodes(job, ports):
+    pauses = ports.pauses.read()
+    for seen in replacement_nodes(job, pauses, ports):
         node = ports.nodes.get(seen.node_id)
-        if len(found) == count or node is None or not _is_free_for(job, node, ports):
+        if len(found) == count or node is None or not _is_free_for(job, node, pauses, ports):
             continue
         if node.claimed_by is None:
             if not ports.nodes.save(replace(node, claimed_by=job.job_id)):

@@ -1,13 +1,13 @@
 """Checks a job before it is recorded, so that a mistake is reported at once, and not by an email at night."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import PurePosixPath
 
 from nodeheal.contract.job_acts import JobPlacement
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.jobs.directory_lease import overlap
 from nodeheal.domain.jobs.job import Job, job_of
 from nodeheal.domain.jobs.placement import Placement, never_fits
@@ -43,8 +43,9 @@ def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions
     _refuse_taken_directory(job, ports)
     if never := never_fits(job, ports.nodes.in_pool(job.pool)):
         raise ValueError(f"nodes: {never}")
-    placement = look_for_nodes(job, ports, policy)
-    return Plan(job, placement, tuple(_doubts(spec, job, ports)))
+    pauses = ports.pauses.read()
+    placement = look_for_nodes(job, pauses, ports, policy)
+    return Plan(job, placement, tuple(_doubts(spec, job, pauses, ports)))
 
 
 def placement_of(plan: Plan) -> JobPlacement:
@@ -111,8 +112,8 @@ def _cluster(pool: str, ports: Ports) -> str:
     return found[0]
 
 
-def _doubts(spec: JobSpec, job: Job, ports: Ports) -> list[str]:
-    return [*(file_doubts(spec)), *_doubts_of_nodes(job, ports, ports.clock())]
+def _doubts(spec: JobSpec, job: Job, pauses: Pauses, ports: Ports) -> list[str]:
+    return [*(file_doubts(spec)), *_doubts_of_nodes(job, pauses, ports)]
 
 
 def file_doubts(spec: JobSpec) -> list[str]:
@@ -144,9 +145,9 @@ def _doubts_of_network(spec: JobSpec) -> list[str]:
     ]
 
 
-def _doubts_of_nodes(job: Job, ports: Ports, now: datetime) -> list[str]:
+def _doubts_of_nodes(job: Job, pauses: Pauses, ports: Ports) -> list[str]:
     known = [node for node in ports.nodes.in_pool(job.pool) if node.state not in ABSENT]
-    paused = ports.pools.get(job.pool).why_paused(now)
+    paused = pauses.why_pool_is_paused(job.pool, ports.clock())
     told = [f"pool: {paused}: the job waits until it is not"] if paused else []
     if len(known) == job.nodes:  # a job that spares were needed for never fits
         told.append(

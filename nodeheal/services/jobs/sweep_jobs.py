@@ -36,7 +36,7 @@ def _could_start(pool: str, ports: Ports, policy: RecoveryPolicy) -> bool:
     """Whether there is room for the first job in line. No event reports the end of a pause or of a probation."""
     first = next(iter(ports.operations.queued(pool_line(NODES_LINE, pool))), None)
     job = ports.jobs.get(first.job_request.job_id) if first is not None else None
-    return job is not None and bool(look_for_nodes(job, ports, policy).nodes)
+    return job is not None and bool(look_for_nodes(job, ports.pauses.read(), ports, policy).nodes)
 
 
 def _has_lost_its_start(job: Job, ports: Ports) -> bool:

@@ -49,9 +49,9 @@ def _blocked(
 ) -> Situation:
     """The same where a guardrail keeps nodeheal from acting. A pause, or a node that is opted out, binds operators."""
     node_id, now = incident.node_id, ports.clock()
-    node, pool = ports.nodes.get(node_id), ports.pools.get(incident.pool)
-    until = {node_id: node.paused_until if node is not None else None, incident.pool: pool.paused_until}
-    paused = tuple(name for name, end in until.items() if end is not None and end > now)
+    pauses = ports.pauses.read()
+    held = {node_id: pauses.of_node(node_id, now), incident.pool: pauses.of_pool(incident.pool, now)}
+    paused = tuple(name for name, pause in held.items() if pause is not None)
     verbs = [action for action in fault.ladder[fault.start :] if VERBS[action].takes_node_out]
     is_observed = bool(verbs) and policy.pool(incident.pool).mode_of(verbs[0]) is Mode.observe
     if not (paused or is_observed or policy.why_only_observe(node_id, incident.pool, now)):

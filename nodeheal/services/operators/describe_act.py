@@ -4,6 +4,7 @@ from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.names import DIAGNOSE, DRAIN
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.humanize import all_of, counted, lasting
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
@@ -32,15 +33,17 @@ def describe_act(
     """The lines, a fact each, for the node as it is now. `kind`: DRAIN, DIAGNOSE, or empty for the action itself.
     `level`: of the diagnostics; None: the policy's.
     """
+    pauses = ports.pauses.read()
+    is_replaced = action is Action.REPLACE
     return [
         f"node    {node.node_id} (pool {node.pool}), {node.state}",
-        f"work    {_work(node, ports, after_job=kind == DRAIN)}",
+        f"work    {_work(node, pauses, ports, after_job=kind == DRAIN)}",
         f"budget  {_budget(node, ports, policy)}",
         *_breaker(node, ports),
         *_attempts(node, action, ports, policy),
         *([f"checks  {how_long_checks_take(node.pool, level, policy)}"] if kind == DIAGNOSE else []),
         *_asks(node, action, policy),
-        f"then    {_replaced_by(node, ports, policy) if action is Action.REPLACE else _then(node, action, kind)}",
+        f"then    {_replaced_by(node, pauses, ports, policy) if is_replaced else _then(node, action, kind)}",
     ]
 
 
@@ -59,11 +62,11 @@ def _asks(node: Node, action: Action, policy: RecoveryPolicy) -> list[str]:
     )
 
 
-def _replaced_by(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
+def _replaced_by(node: Node, pauses: Pauses, ports: Ports, policy: RecoveryPolicy) -> str:
     """Which node takes the place, and how many the pool has then."""
     size, knobs = size_of(ports.pools.get(node.pool), ports), policy.pool(node.pool).replacement
     is_hybrid = node.provider is Provider.hybrid
-    spare = next_spare(node, ports, policy) if is_hybrid or knobs.prefer_spare else None
+    spare = next_spare(node, pauses, ports, policy) if is_hybrid or knobs.prefer_spare else None
     if node.provider is Provider.hyperpod:
         return f"{ON_HYPERPOD[Action.REPLACE].format(node=node.node_id)}; the pool keeps its {size} nodes"
     if spare is None:
@@ -88,9 +91,9 @@ def how_long_checks_take(pool: str, level: int | None, policy: RecoveryPolicy, n
 
 def why_pool_not_now(name: str, ports: Ports) -> str:
     """Why nothing in the pool would be touched now, and the command that changes it. Empty: it may be touched."""
-    pool, now = ports.pools.get(name), ports.clock()
-    if pool.why_paused(now):
-        return f"{pool.why_paused(now)}: `nodeheal unpause {name}` first"
+    if paused := ports.pauses.read().why_pool_is_paused(name, ports.clock()):
+        return f"{paused}: `nodeheal unpause {name}` first"
+    pool = ports.pools.get(name)
     if pool.is_tripped:
         return f"the breaker of pool {name} is open ({pool.breaker_why}): `nodeheal breaker reset {name} --why …` first"
     return ""
@@ -98,11 +101,11 @@ def why_pool_not_now(name: str, ports: Ports) -> str:
 
 def why_not_now(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> str:
     """Why the request would end without what it asks for. Empty: nothing that is known now stands against it."""
-    now, pool = ports.clock(), ports.pools.get(node.pool)
-    if node.is_paused(now):
-        return f"{node.node_id} is paused ({node.paused_why}): `nodeheal unpause {node.node_id}` first"
-    if pool.why_paused(now):
-        return f"{pool.why_paused(now)}: `nodeheal unpause {node.pool}` first"
+    now, pauses = ports.clock(), ports.pauses.read()
+    if pause := pauses.of_node(node.node_id, now):
+        return f"{node.node_id} is paused ({pause.why}): `nodeheal unpause {node.node_id}` first"
+    if paused := pauses.why_pool_is_paused(node.pool, now):
+        return f"{paused}: `nodeheal unpause {node.pool}` first"
     if policy.why_opted_out(node.node_id):
         return f"{node.node_id} is opted out in the policy: {policy.why_opted_out(node.node_id)}"
     only = f"it would only be isolated. `nodeheal nodes isolate {node.node_id} --why …` does that"
@@ -131,14 +134,17 @@ def describe_drill(node: Node, fault: str, foretold: Foretold, ports: Ports) -> 
 def _work_of_drill(node: Node, foretold: Foretold, ports: Ports) -> str:
     if foretold.keeps_nodes:
         return f"job {node.job_id} stops, and starts again on the same nodes"
-    return _work(node, ports, after_job=False) if foretold.stops_work else f"job {node.job_id} goes on"
+    if foretold.stops_work:
+        return _work(node, ports.pauses.read(), ports, after_job=False)
+    return f"job {node.job_id} goes on"
 
 
 def describe_retirement(node: Node, ports: Ports) -> list[str]:
     """The same for a node that is given up."""
+    work = _work(node, ports.pauses.read(), ports, after_job=False) if node.job_id else "it has no job of nodeheal"
     return [
         f"node    {node.node_id} (pool {node.pool}), {node.state}",
-        f"work    {_work(node, ports, after_job=False) if node.job_id else 'it has no job of nodeheal'}",
+        f"work    {work}",
         "then    for good, there is no way back: nodeheal may not act on it any more, and its slot of the disruption"
         f" budget is free. `nodeheal nodes enroll` refuses {node.node_id} then: the machine comes back only under"
         " another id, registered again (an EC2 instance not at all)",
@@ -156,7 +162,7 @@ def describe_release(node: Node, withdrawn: Incident | None) -> list[str]:
     ]
 
 
-def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
+def _work(node: Node, pauses: Pauses, ports: Ports, *, after_job: bool) -> str:
     scheduler = ports.scheduler_of(node)
     if unknown := why_work_unknown(scheduler):
         return f"{unknown}: it gets no new work, and the rest is left to you"
@@ -172,7 +178,7 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
     if job is not None and job.nodes > 1:
         ranks = f"{all_of(job.nodes)} ranks of job {job.job_id} stop"
     now, pool = ports.clock(), list(ports.nodes.in_pool(node.pool))
-    free = sum(other.is_available(now) for other in pool)
+    free = sum(other.is_available(now, pauses) for other in pool)
     if free:
         are = "is" if free == 1 else "are"
         return f"{ranks}; it starts again; {counted(free, 'node')} of the pool {are} free for it"

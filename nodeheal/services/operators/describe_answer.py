@@ -1,14 +1,12 @@
 """Describes what an approval and a refusal do, for the person who answers: above all which work stops."""
 
-from dataclasses import replace
-
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Provider
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE
+from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.humanize import all_of
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
@@ -25,12 +23,13 @@ _LOST = "What it has computed and not saved in a checkpoint is lost;"
 
 def describe_answer(asked: Decision, incident: Incident, ports: Ports) -> dict[Answer, str]:
     """Describes the effect of each answer in the present state of node and job."""
-    held = _held(incident, ports)
-    return {Answer.approve: f"{held}{_of_yes(asked, incident, ports)}", Answer.refuse: _of_no(asked, incident, ports)}
+    pauses = ports.pauses.read()
+    yes = f"{_held(incident, pauses, ports)}{_of_yes(asked, incident, pauses, ports)}"
+    return {Answer.approve: yes, Answer.refuse: _of_no(asked, incident, ports)}
 
 
-def _held(incident: Incident, ports: Ports) -> str:
-    if paused := why_paused(incident, ports):
+def _held(incident: Incident, pauses: Pauses, ports: Ports) -> str:
+    if paused := pauses.why_paused(incident.node_id, incident.pool, ports.clock()):
         return f"Nothing while it lasts: {paused}. Else: "
     if ports.pools.get(incident.pool).is_tripped:
         return f"{why_breaker_holds(incident)}, and a fault that is too old by then is dropped. Else: "
@@ -44,25 +43,17 @@ def why_breaker_holds(incident: Incident) -> str:
 
 def why_paused(incident: Incident, ports: Ports) -> str:
     """Which pause keeps a yes from being carried out now, in words; empty: none."""
-    node, pool = ports.nodes.get(incident.node_id), ports.pools.get(incident.pool)
-    around = DecisionContext(pool=pool)
-    if node is not None:
-        around = replace(
-            around,
-            node_paused_until=node.paused_until,
-            node_paused_why=node.paused_why,
-        )
-    return around.why_paused(incident.node_id, ports.clock())
+    return ports.pauses.read().why_paused(incident.node_id, incident.pool, ports.clock())
 
 
-def _of_yes(asked: Decision, incident: Incident, ports: Ports) -> str:
+def _of_yes(asked: Decision, incident: Incident, pauses: Pauses, ports: Ports) -> str:
     """What is done to the node, and to the gang that runs there now."""
     _, run = current_run(incident.job_id, ports)
     alive = [task.node_id for task in run.tasks if may_write(task, ports)] if run else []
     does = VERBS[asked.action].on_yes if asked.action else "healed"
     first = "" if _is_isolated(incident, ports) else "isolated, then "
-    is_jobs = asked.action is Action.RESTART_WORKLOAD
-    node = "No node is touched." if is_jobs else f"{incident.node_id} is {first}{does}.{_place(asked, incident, ports)}"
+    is_jobs, place = asked.action is Action.RESTART_WORKLOAD, _place(asked, incident, pauses, ports)
+    node = "No node is touched." if is_jobs else f"{incident.node_id} is {first}{does}.{place}"
     if incident.job_id is None:
         return f"{node} No job of ours runs on it."
     if run is None or not alive:
@@ -71,14 +62,14 @@ def _of_yes(asked: Decision, incident: Incident, ports: Ports) -> str:
     return f"{node} {_gang(incident.job_id, run, alive)} {_LOST} {_then(asked)}"
 
 
-def _place(asked: Decision, incident: Incident, ports: Ports) -> str:
+def _place(asked: Decision, incident: Incident, pauses: Pauses, ports: Ports) -> str:
     """Who takes the node's place, where that must be a node which is there already. HyperPod: what is lost."""
     node = ports.nodes.get(incident.node_id)
     if node is not None and node.provider is Provider.hyperpod and asked.action in ON_HYPERPOD:
         return f" {ON_HYPERPOD[asked.action].format(node=node.node_id)}."
     if asked.action is not Action.REPLACE or node is None or node.provider is not Provider.hybrid:
         return ""
-    if has_replacement_node(node, ports):
+    if has_replacement_node(node, pauses, ports):
         return (
             f" A free node of pool {node.pool} takes its place. {node.node_id} stays out of service until a human acts."
         )

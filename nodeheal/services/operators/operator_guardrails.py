@@ -1,15 +1,14 @@
 """Guardrails that operators set and reset: the breaker of a pool, pauses of pools and nodes."""
 
-from dataclasses import replace
 from datetime import timedelta
 
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Awaited
-from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pause import Pause
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import wake_all
 from nodeheal.services.saving import change_pool, node_of
-from nodeheal.services.steps import save_node
 
 
 def trip_breaker(pool: str, why: str, ports: Ports, seen: Pool | None = None) -> Pool:
@@ -40,13 +39,17 @@ def reset_breaker(pool: str, why: str, ports: Ports) -> int:
     return woken
 
 
-def pause_pool(pool: str, seconds: int, why: str, ports: Ports) -> Pool:
-    """Touch nothing in the pool for so long. 0 ends a pause; `why` is kept then, too."""
-    until = ports.clock() + timedelta(seconds=seconds) if seconds else None
-    return change_pool(pool, ports, lambda known: replace(known, paused_until=until, paused_why=why))
+def pause_pool(pool: str, seconds: int, why: str, ports: Ports) -> Pause:
+    """Touch nothing in the pool for so long. 0 ends a pause; `why` is kept for some days then, too."""
+    return _pause(names.pool_pause_sk(pool), seconds, why, ports)
 
 
-def pause_node(node_id: str, seconds: int, why: str, ports: Ports) -> Node:
+def pause_node(node_id: str, seconds: int, why: str, ports: Ports) -> Pause:
     """The same for one node. Raises NotFound."""
-    until = ports.clock() + timedelta(seconds=seconds) if seconds else None
-    return save_node(ports, node_of(node_id, ports), paused_until=until, paused_why=why)
+    return _pause(names.node_pause_sk(node_of(node_id, ports).node_id), seconds, why, ports)
+
+
+def _pause(key: str, seconds: int, why: str, ports: Ports) -> Pause:
+    pause = Pause(ports.clock() + timedelta(seconds=seconds), why)
+    ports.pauses.save(key, pause)
+    return pause

@@ -7,6 +7,7 @@ from nodeheal.contract.names import DIAGNOSTICS_LEVEL, OPERATOR_REQUEST, OPERATO
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Provider, Verdict
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.recovery.incident import incident_id_of, short_id
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
@@ -30,10 +31,11 @@ def _holds(request: HealthEvent, incident_id: str, ports: Ports) -> bool:
         return False
 
 
-def has_replacement_node(node: Node, ports: Ports) -> bool:
+def has_replacement_node(node: Node, pauses: Pauses, ports: Ports) -> bool:
     """Whether another node of its pool is free to take its place."""
     now = ports.clock()
-    return any(other.node_id != node.node_id and other.is_available(now) for other in ports.nodes.in_pool(node.pool))
+    others = (other for other in ports.nodes.in_pool(node.pool) if other.node_id != node.node_id)
+    return any(other.is_available(now, pauses) for other in others)
 
 
 def why_busy(node: Node, ports: Ports) -> str:
@@ -76,7 +78,8 @@ def request_action(
         raise ValueError(f"{node_id} is enrolled, but its agent has never been heard: nothing it does could be proven")
     if busy := why_busy(node, ports):
         raise ValueError(busy)
-    if action is Action.REPLACE and node.provider is Provider.hybrid and not has_replacement_node(node, ports):
+    needs_another = action is Action.REPLACE and node.provider is Provider.hybrid
+    if needs_another and not has_replacement_node(node, ports.pauses.read(), ports):
         # Machines of EC2 are made; of all others there is one only if it is there, and this one may be the last.
         raise ValueError(
             f"pool {node.pool} has no free node that could take the place of {node_id}: add one, or isolate it"

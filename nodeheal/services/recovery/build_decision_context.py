@@ -8,6 +8,7 @@ from typing import Any
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery
+from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.restarts import is_limit_of_lone_hangs, own_limits
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -34,7 +35,7 @@ def build_decision_context(history: History, ports: Ports, policy: RecoveryPolic
     observations = tuple(ports.nodes.observations(node.node_id, at - own, node.pool, at - others))
     job, run = current_run(incident.job_id, ports)
     is_crowd = len({observation.node_id for observation in observations}) >= policy.breaker.min_nodes
-    pool = ports.pools.get(node.pool)
+    pool, pauses = ports.pools.get(node.pool), ports.pauses.read()
     limits = own_limits(job, seen_hanging_by(history)) if job else ()
     context = DecisionContext(
         provider=node.provider,
@@ -54,15 +55,14 @@ def build_decision_context(history: History, ports: Ports, policy: RecoveryPolic
         is_released_or_retired=node.open_incident != incident.incident_id,
         pool=pool,
         job_limits=limits,
-        **_ways_out(history, job, run, ports, policy),
-        node_paused_until=node.paused_until,
-        node_paused_why=node.paused_why,
+        **_ways_out(history, job, run, pauses, ports, policy),
+        pauses=pauses,
     )
     return replace(history, context=context)
 
 
 def _ways_out(
-    history: History, job: Job | None, run: Run | None, ports: Ports, policy: RecoveryPolicy
+    history: History, job: Job | None, run: Run | None, pauses: Pauses, ports: Ports, policy: RecoveryPolicy
 ) -> dict[str, Any]:
     """Where the job could go on, and how long recoveries take here. Asked when its gang has stopped, and again only
     when an escalation step has not helped: in a large pool the answer takes a while."""
@@ -71,9 +71,9 @@ def _ways_out(
     known, gang = list(ports.nodes.in_pool(job.pool)), {task.node_id for task in run.tasks}
     # Every place of a broken node is to be filled: one node is proven for that, and not several.
     places = max(1, sum(node.node_id in gang and node.state in OUT_OF_SERVICE for node in known))
-    ready = len(replacement_nodes(job, ports))
+    ready = len(replacement_nodes(job, pauses, ports))
     is_one_short = ready + 1 == places
-    free = unproven_replacement_nodes(job, ports) if is_one_short else []
+    free = unproven_replacement_nodes(job, pauses, ports) if is_one_short else []
     # The list lags: it may show the node just claimed as the replacement as a free one.
     own = {turn.result.replacement_node_id for turn in history.turns if turn.result is not None}
     free = [node for node in free if node.node_id not in own and not policy.why_opted_out(node.node_id)]

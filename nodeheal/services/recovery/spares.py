@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
@@ -29,18 +30,19 @@ def claim_spare(
     Returns None where no node is free. `but`: nodes on which the job has, or will have, another rank. `job`: of which
     the spare would take a rank.
     """
+    pauses = ports.pauses.read()
     for listed in _candidates(broken, ports, policy, but, job):
         node = ports.nodes.get(listed.node_id)  # the list lags; the claim is made on what is stored
-        usable = node is not None and node.is_available(ports.clock())
+        usable = node is not None and node.is_available(ports.clock(), pauses)
         if node is not None and usable and ports.nodes.save(replace(node, open_incident=incident_id)):
             return node
     return claimed_spare(broken, incident_id, ports)  # a claim whose answer was lost looks like a lost race
 
 
-def next_spare(broken: Node, ports: Ports, policy: RecoveryPolicy) -> Node | None:
+def next_spare(broken: Node, pauses: Pauses, ports: Ports, policy: RecoveryPolicy) -> Node | None:
     """The node that would be claimed now for a node without a job; None: none is free."""
     now = ports.clock()
-    return next((node for node in _candidates(broken, ports, policy) if node.is_available(now)), None)
+    return next((node for node in _candidates(broken, ports, policy) if node.is_available(now, pauses)), None)
 
 
 def _candidates(
@@ -53,11 +55,11 @@ def _candidates(
     return sorted(free, key=lambda node: not node.is_spare)
 
 
-def claim_node(node_id: str, incident_id: str, ports: Ports) -> bool:
+def claim_node(node_id: str, incident_id: str, pauses: Pauses, ports: Ports) -> bool:
     """Claims it for the incident, on its stored record: no job starts there. False: a job or an incident has it."""
 
     def claimed(node: Node) -> Node:
-        if not node.is_available(ports.clock()):
+        if not node.is_available(ports.clock(), pauses):
             return node
         return replace(node, open_incident=incident_id)
 

@@ -9,6 +9,7 @@ import pytest
 from nodeheal.contract.results import CallAgain, StepResult
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, VerbName
 from nodeheal.domain.fleet.machine import STOPPED_BY_CALL, Machine, Power
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.policy.policy_models import Replacement
 from nodeheal.operations import reboot, stop_start
@@ -336,7 +337,7 @@ def test_a_candidate_that_another_incident_was_quicker_to_take_is_not_the_last(
 def test_a_new_node_is_up_for_the_first_time_and_nobody_elses(
     ports: Ports, changes: dict[str, Any], is_new: bool
 ) -> None:
-    assert replacement._may_be_new(node(NEW, **changes), replacing(ports), ports) is is_new
+    assert replacement._may_be_new(node(NEW, **changes), replacing(ports), NO_PAUSES, ports) is is_new
 
 
 def test_who_has_a_node_takes_no_second_one_and_who_is_over_takes_none(ports: Ports) -> None:

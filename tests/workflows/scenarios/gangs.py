@@ -5,6 +5,7 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 
 from dataclasses import replace
 
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.jobs.job import Run
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.job_nodes import claim, replacement_nodes
@@ -38,5 +39,5 @@ def a_node_that_it_has_claimed_has_failed() -> list[str]:
 
 def the_free_nodes_are_too_small() -> list[str]:
     it = Moment()
-    found = replacement_nodes(replace(JOB, accelerators=8), it.plain)
+    found = replacement_nodes(replace(JOB, accelerators=8), NO_PAUSES, it.plain)
     return [f"{one.node_id} has too few accelerators" for one in found]

@@ -26,6 +26,7 @@ from nodeheal.domain.recovery.incident import Incident
 from nodeheal.operations.steps import check_nodes
 from nodeheal.services.jobs.judge_checks import UNANSWERED, judge_checks
 from nodeheal.services.recovery.end_incident import end_incident
+from tests.support.pauses import pause_of_node
 from tests.unit.builders import NOW, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import NODE, seen, with_policy
@@ -115,7 +116,7 @@ def _run(exit_code: int) -> Run:
 
 def a_no_comes_before_its_node_is_paused() -> list[str]:
     story = waited(Story(xid(79), policy=APPROVE), Outcome.REFUSED, "refused by ada")
-    paused = story.amid(node_paused_until=LATER, node_paused_why="ours").next()
+    paused = story.amid(pauses=pause_of_node(story.history.incident.node_id, LATER)).next()
     return [] if paused.ending is Ending.OBSERVED_ONLY else [f"he has said no, and is told: {paused.reason}"]
 
 

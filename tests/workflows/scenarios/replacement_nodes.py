@@ -9,6 +9,7 @@ from typing import Any
 from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Step
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.recovery.incident import Turn
 from nodeheal.operations import launch_gang
 from nodeheal.operations.engine import conclude
@@ -68,7 +69,8 @@ def its_spare_is_listed_as_a_free_node_still() -> list[str]:
     silent = result_of(mine, it.plain, Outcome.UNKNOWN, "no answer")
     turns = (replace(_turn(Step.REPLACE), result=swapped), replace(_turn(Step.DIAGNOSE), result=silent))
     history = replace(it.plain.incidents.history(mine.incident_id), turns=turns)
-    found = it.does(lambda: build_decision_context._ways_out(history, replace(job, current_run=1), run, it.ports, ACTS))
+    job = replace(job, current_run=1)
+    found = it.does(lambda: build_decision_context._ways_out(history, job, run, NO_PAUSES, it.ports, ACTS))
     return ["it stands in for two nodes"] if found["replacement_node"] else []
 
 
