@@ -1,18 +1,14 @@
-"""reconcile_records: sets restored records right, for a person. See nodeheal/services/operators/reconcile_records.py.
+"""reconcile_records: sets restored records right. See nodeheal/services/operators/reconcile_records.py."""
 
-A person calls it directly. The request is hostile until it is parsed.
-"""
-
-from lambdas.composition import Event, is_ping, logger, policy, ports
-from nodeheal.contract.reconcile import ReconcileRequest
+from lambdas.acting import acting
+from lambdas.composition import policy, ports
+from nodeheal.contract.acts import ActDone, Actor, Reconcile
+from nodeheal.contract.vocabulary import ActKind
 from nodeheal.services.operators.reconcile_records import reconcile_records
 
 
-def handler(event: Event, context: object) -> Event | None:
-    """Answer with what was set right, or would be. Raises ValidationError for anything else."""
-    if is_ping(event):
-        return None
-    request = ReconcileRequest.model_validate(event, strict=True)
-    answer = reconcile_records(request, ports(), policy()).model_dump(mode="json")
-    logger().info("records reconciled", extra={"request": request.model_dump(mode="json"), "answer": answer})
-    return answer
+def _do(act: Reconcile, actor: Actor, key: str) -> ActDone:
+    return reconcile_records(act, actor, ports(), policy())
+
+
+handler = acting(ActKind.RECONCILE, do=_do, needs_whole_records=False)

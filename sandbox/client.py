@@ -41,6 +41,7 @@ STOP_SECONDS = 8.0
 CALL_SECONDS = 60.0
 LOCK = "running.lock"
 _LINK = re.compile(r"https://(?P<api>[a-z0-9]+)\.execute-api\.[^/\s]+(?P<path>/[^\s]*)")
+_API = re.compile(r"https://(?P<api>[a-z0-9]+)\.execute-api\.")
 PORTS_TRIED = 5  # between the search for a free port and the emulator's start, another process may take it
 
 
@@ -344,7 +345,13 @@ class Sandbox(MachineOrders):
             "AWS_REGION": "us-east-1",
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
+            **self._acts_url(),
         }
+
+    def _acts_url(self) -> dict[str, str]:
+        """Where this cloud serves the API of acts, once it is deployed: no name server knows the host of its output."""
+        found = _API.match(self.outputs.get(names.ACTS_OUTPUT, ""))
+        return {names.ACTS_URL_VARIABLE: f"{self.endpoint_url}/_aws/execute-api/{found['api']}"} if found else {}
 
     def _client(self, service: str) -> Any:
         return boto3.client(

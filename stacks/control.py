@@ -13,6 +13,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Escalation
 from nodeheal.domain.review.console_links import ConsoleLinks
+from stacks.acts_api import ActsApi
 from stacks.agent_release import DOCUMENT as INSTALL
 from stacks.agent_release import AgentRelease
 from stacks.alarms import Parts, build_alarms
@@ -71,6 +72,8 @@ class Control:
         self._feed()
         approval = ApprovalApi(self._stack, self.functions["answer_approval"], self._keep_logs)
         self.functions["wait_for_approval"].add_environment(names.ENV_APPROVAL_URL, approval.url)
+        self.acts = ActsApi(self._stack, self.functions, self._keep_logs)
+        self._places["acts_api"] = self.acts.api_id
         self._rules()
         parts = self._watched_parts()
         build_dashboard(self._stack, parts, build_alarms(self._stack, parts, state.topic))
@@ -89,6 +92,7 @@ class Control:
             names.POLICY_OUTPUT: self.policy.place,
             names.CHANNELS_OUTPUT: deployed_channels(self._settings),
             "UndeliveredUrl": self._undelivered.queue_url,
+            names.ACTS_OUTPUT: self.acts.url,
             **self.operators.outputs(),
             **self.agent_release.outputs(),
         }

@@ -339,10 +339,36 @@ FUNCTIONS = (
     FunctionSpec("stop_job", (STOP_TASK, SEE_TASKS, LIST_TASKS, RESUME), state=(KEEP, LIST), timeout_seconds=55),
     FunctionSpec("end_job", (CHANGE, ANNOUNCE, RESUME)),
     FunctionSpec(
-        "request_job",
-        (REGISTER_DEFINITION, TAG_DEFINITION, PASS_EXECUTION_ROLE, SEE_DEFINITION, START_JOB, READ_POLICY, RESUME),
-        state=(KEEP, LIST),
+        "do_act",
+        (
+            CHANGE,
+            FIND_NODE,
+            SEE_HOLDER,
+            *UNDRAIN_NODE,
+            *ASK_CONTROLLER,
+            SEE_MANAGED_NODES,
+            SEE_INSTANCE_TAGS,
+            SEE_NODE_TAGS,
+            START_RECOVERY,
+            READ_POLICY,
+            RESUME,
+        ),
+        timeout_seconds=55,  # a controller is queried twice
         memory_mb=1_024,  # a person waits for it, and its cold start is limited by the processor
+    ),
+    FunctionSpec(
+        "request_job",
+        (
+            CHANGE,
+            REGISTER_DEFINITION,
+            TAG_DEFINITION,
+            PASS_EXECUTION_ROLE,
+            SEE_DEFINITION,
+            START_JOB,
+            READ_POLICY,
+            RESUME,
+        ),
+        memory_mb=1_024,
     ),
     FunctionSpec(
         "reconcile_records",

@@ -1,15 +1,19 @@
-"""Defines managed policies for the commands: one for operators of nodes, and one for people who train on them.
+"""Defines managed policies for the commands: for those who look, who operate nodes, who train on them, who deploy.
 
-A person with these policies and no other can do what `nodeheal` does from the command line, and cannot reboot,
-terminate, stop or start anything directly: only the functions act on a node, with their budgets and their record.
+A person with these policies and no other can do what `nodeheal` does from the command line, and writes no record:
+they read, and have acts done by the functions, each by a route of its own. Only a pause is written directly: a brake
+must work when functions do not.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import ActKind
+from stacks.acts_api import permit
 from stacks.machine_permissions import INSTANCES
 from stacks.nag import accept_wildcards
 from stacks.permission import (
@@ -17,20 +21,18 @@ from stacks.permission import (
     CONTAINER_INSTANCES,
     FIND_NODE,
     READ_HEARTBEATS,
-    RESUME,
     SEE_DEFINITION,
-    SEE_HOLDER,
     SEE_INSTANCE_TAGS,
     SEE_MANAGED_NODES,
     SEE_NODE,
     SSM,
-    UNDRAIN_NODE,
     Conditions,
     Permission,
     only_keys,
     send_command,
 )
 
+VIEWER_POLICY_NAME = "nodeheal-viewer-{region}"
 POLICY_NAME = "nodeheal-operator-{region}"
 DOCTOR_POLICY_NAME = "nodeheal-doctor-{region}"
 JOBS_POLICY_NAME = "nodeheal-jobs-{region}"
@@ -54,28 +56,11 @@ READ_HEARTBEATS_AND_MARK = Permission(
     ("dynamodb:GetItem", "dynamodb:Scan"),
     ("{heartbeats}",),
 )
-WRITE = Permission(
-    "write what the operator decides: of nodes, incidents and pools, and the ends of what waits for that; no job",
-    ("dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"),
-    ("{table}",),
-    only_keys(names.node_pk("*"), names.incident_pk("*"), names.pool_pk("*"), names.POOLS_PK, names.operation_pk("*")),
-)
 PAUSE = Permission(
     "pause a node or a pool, or end a pause: written directly, so that the brake works when functions do not",
     ("dynamodb:PutItem",),
     ("{table}",),
     only_keys(names.PAUSES_PK),
-)
-ASK = Permission(
-    "request a recovery by hand, in an operator's name and in nobody else's",
-    ("events:PutEvents",),
-    ("{bus}",),
-    {
-        "StringEquals": {
-            "events:source": names.OPERATOR_SOURCE,
-            "events:detail-type": names.NODE_HEALTH_REPORTED,
-        }
-    },
 )
 READ_JOBS = Permission(
     "read jobs, the nodes, incidents, queues and pauses of their pools; no approval, and no task token of one",
@@ -89,24 +74,17 @@ READ_JOBS = Permission(
         names.line_pk(names.pool_line(names.NODES_LINE, "*")),
     ),
 )
-REQUEST_JOB = Permission(
-    "have a job submitted, stopped or submitted again by the one function that checks the request and writes the job",
-    ("lambda:InvokeFunction",),
-    ("arn:{partition}:lambda:{region}:{account}:function:" + names.JOB_FUNCTION,),
-)
-RECONCILE = Permission(
-    "have restored records set right by the one function that compares them with the scheduler and the executions",
-    ("lambda:InvokeFunction",),
-    ("arn:{partition}:lambda:{region}:{account}:function:" + names.RECONCILE_FUNCTION,),
-)
+SUBMIT_JOB = permit("submit a job", ActKind.SUBMIT_JOB)
+STOP_JOB = permit("stop a job", ActKind.STOP_JOB)
+RESTART_JOB = permit("submit a job again that is over", ActKind.RESTART_JOB)
 COUNT_NODES = Permission(
     "count pools and their nodes; nothing else of the table",
     ("dynamodb:Query",),
     ("{table}", "{table}/index/" + names.INDEX),
     only_keys(names.POOLS_PK, names.UNENROLLED_PK, names.pool_pk("*")),
 )
-FIND_POLICY = Permission(
-    "find the policy document by the outputs of the stack",
+FIND_STACK = Permission(
+    "find the policy document and the API of acts by the outputs of the stack",
     ("cloudformation:DescribeStacks",),
     ("arn:{partition}:cloudformation:{region}:{account}:stack/" + names.STACK + "/*",),
 )
@@ -182,58 +160,71 @@ SEE_OWNERS = Permission(
 _JOB_LOG = "arn:{partition}:logs:{region}:{account}:log-group:" + names.JOB_LOG_GROUP
 READ_LOG = Permission("read what the ranks of jobs have written", ("logs:GetLogEvents",), (f"{_JOB_LOG}:*",))
 _FIND = (FIND_NODE, SEE_NODE)
-_DECIDE = (READ, READ_HEARTBEATS_AND_MARK, WRITE, RESUME)
-_REQUEST = (READ, READ_HEARTBEATS_AND_MARK, ASK)
-_POLICY = (FIND_POLICY, READ_POLICY)
+_POLICY = (FIND_STACK, READ_POLICY)
+_LOOK = (READ, READ_HEARTBEATS_AND_MARK)
 _ASK_CONTROLLER = (SEE_MANAGED_NODES, SEE_INSTANCE_TAGS, *ASK_CONTROLLER)
 _ENROL = (*_FIND, *SEE_MARKS, *CHANGE_MARKS)
 
 Commands = Mapping[str, tuple[Permission, ...]]
-NODE_COMMANDS: Commands = {
-    "approve": _DECIDE,
-    "refuse": _DECIDE,
-    "pause": (READ, PAUSE),
-    "unpause": (READ, PAUSE),
+
+
+def _act(why: str, *acts: ActKind) -> tuple[Permission, ...]:
+    """What a command needs that has acts done: it reads what they will do, and finds the API."""
+    return (*_LOOK, FIND_STACK, permit(why, *acts))
+
+
+# They change nothing.
+VIEW_COMMANDS: Commands = {
     "breaker show": (READ,),
-    "breaker reset": _DECIDE,
     "incidents list": (READ,),
     "incidents show": (READ,),
-    "incidents close": (*_DECIDE, FIND_NODE, SEE_HOLDER, *UNDRAIN_NODE, *_ASK_CONTROLLER),
     "incidents export": (READ,),
     "incidents rma": (READ,),
-    "inject": (READ, *_POLICY, *DRILL),
-    "nodes list": (READ, READ_HEARTBEATS_AND_MARK, *_ASK_CONTROLLER),
+    "nodes list": _LOOK,
     "nodes unenrolled": (READ,),
-    "nodes show": (READ, READ_HEARTBEATS_AND_MARK, *_POLICY, *_ASK_CONTROLLER),
-    "nodes enroll": (READ, WRITE, *_ENROL),
-    "nodes release": (*_DECIDE, FIND_NODE, SEE_HOLDER, *UNDRAIN_NODE, *_ASK_CONTROLLER),
-    "nodes retire": (*_DECIDE, *_ENROL),
-    "nodes isolate": _REQUEST,
-    "nodes drain": _REQUEST,
-    "nodes diagnose": _REQUEST,
-    "nodes reboot": _REQUEST,
-    "nodes replace": _REQUEST,
+    "nodes show": (*_LOOK, *_POLICY),
     "pools list": (READ,),
-    "pools sweep": _REQUEST,
-    "reconcile": (RECONCILE,),
-    "status": (READ, READ_HEARTBEATS_AND_MARK),
-    "owners subscribe": (SUBSCRIBE_OWNER,),
-    "emails confirm": (CONFIRM_EMAIL,),
+    "status": _LOOK,
     "policy show": _POLICY,
     "policy diff": (READ, *_POLICY),
+}
+NODE_COMMANDS: Commands = {
+    **VIEW_COMMANDS,
+    # A user who may send the document of a controller may drain with it, too.
+    "nodes list": (*_LOOK, *_ASK_CONTROLLER),
+    "nodes show": (*_LOOK, *_POLICY, *_ASK_CONTROLLER),
+    "approve": _act("approve what an incident proposes", ActKind.APPROVE),
+    "refuse": _act("refuse what an incident proposes", ActKind.REFUSE),
+    "pause": (READ, PAUSE),
+    "unpause": (READ, PAUSE),
+    "breaker reset": _act("reset the breaker of a pool", ActKind.RESET_BREAKER),
+    "incidents close": _act("close an incident that was handed to a human", ActKind.CLOSE_INCIDENT),
+    "inject": (READ, *_POLICY, *DRILL),
+    "nodes enroll": (*_act("record a node that is tagged as enrolled", ActKind.ENROLL), *_ENROL),
+    "nodes release": (*_act("return a node to service", ActKind.RELEASE), *_ASK_CONTROLLER),
+    "nodes retire": (*_act("give a node up for good", ActKind.RETIRE), *_ENROL),
+    "nodes isolate": _act("take a node out of service", ActKind.ISOLATE),
+    "nodes drain": _act("take a node out of service when its job has ended", ActKind.DRAIN),
+    "nodes diagnose": _act("diagnose a node", ActKind.DIAGNOSE),
+    "nodes reboot": _act("reboot a node", ActKind.REBOOT),
+    "nodes replace": _act("replace a node", ActKind.REPLACE),
+    "pools sweep": _act("diagnose a node", ActKind.DIAGNOSE),
+    "reconcile": (FIND_STACK, permit("set restored records right", ActKind.RECONCILE)),
+    "owners subscribe": (SUBSCRIBE_OWNER,),
+    "emails confirm": (CONFIRM_EMAIL,),
     "policy apply": (READ, *_POLICY, *CHANGE_POLICY),
     "policy edit": (READ, *_POLICY, *CHANGE_POLICY),
     "policy rollback": (*_POLICY, *CHANGE_POLICY),
 }
 # Separate from the others: people who train need no more than these, and both together exceed one policy's size.
 JOB_COMMANDS: Commands = {
-    "jobs submit": (READ_JOBS, REQUEST_JOB, *_POLICY, SEE_DEFINITION, SEE_OWNERS, READ_LOG),
+    "jobs submit": (READ_JOBS, FIND_STACK, SUBMIT_JOB, *_POLICY, SEE_DEFINITION, SEE_OWNERS, READ_LOG),
     # A controller's jobs are listed for operators only: a user who may send the document may also drain with it.
     "jobs list": (READ_JOBS, READ_HEARTBEATS),
     "jobs top": (READ_JOBS, READ_HEARTBEATS),
     "jobs show": (READ_JOBS, READ_HEARTBEATS, SEE_OWNERS, SEE_DEFINITION, READ_LOG),
-    "jobs stop": (READ_JOBS, REQUEST_JOB),
-    "jobs restart": (READ_JOBS, REQUEST_JOB),
+    "jobs stop": (READ_JOBS, FIND_STACK, STOP_JOB),
+    "jobs restart": (READ_JOBS, FIND_STACK, RESTART_JOB),
     "jobs wait": (READ_JOBS, SEE_DEFINITION, READ_LOG),
     "jobs logs": (READ_JOBS, SEE_DEFINITION, READ_LOG),
 }
@@ -304,6 +295,7 @@ DOCTOR_COMMANDS: Commands = {
 # Every command that calls AWS; a test compares it with the existing commands.
 COMMANDS: Commands = {**NODE_COMMANDS, **JOB_COMMANDS, **DOCTOR_COMMANDS}
 POLICIES: Mapping[str, Commands] = {
+    VIEWER_POLICY_NAME: VIEW_COMMANDS,
     POLICY_NAME: NODE_COMMANDS,
     JOBS_POLICY_NAME: JOB_COMMANDS,
     DOCTOR_POLICY_NAME: DOCTOR_COMMANDS,
@@ -325,6 +317,7 @@ class OperatorPolicy(Construct):
     def __init__(self, scope: Construct, places: Mapping[str, str]) -> None:
         super().__init__(scope, "Operator")
         self._policies = {
+            "ViewerPolicy": self._make("ViewerPolicy", VIEWER_POLICY_NAME, every_permission(VIEW_COMMANDS), places),
             "Policy": self._make("Policy", POLICY_NAME, every_permission(NODE_COMMANDS), places),
             "DoctorPolicy": self._make("DoctorPolicy", DOCTOR_POLICY_NAME, every_permission(DOCTOR_COMMANDS), places),
             "JobsPolicy": self._make("JobsPolicy", JOBS_POLICY_NAME, every_permission(JOB_COMMANDS), places),
@@ -342,7 +335,18 @@ class OperatorPolicy(Construct):
             construct_id,
             managed_policy_name=name.format_map(places),
             description="What the nodeheal command needs, and nothing that acts directly",
-            statements=[permission.statement(places) for permission in permissions],
+            statements=[permission.statement(places) for permission in _joined(permissions)],
         )
         accept_wildcards(made, permissions, places)
         return made
+
+
+def _joined(permissions: tuple[Permission, ...]) -> list[Permission]:
+    """Join those that differ in their resources only: a policy has 6,144 characters."""
+    joined: dict[tuple[object, ...], Permission] = {}
+    for each in permissions:
+        alike = (each.actions, repr(each.conditions), each.effect)
+        known = joined.get(alike)
+        resources = (*known.resources, *each.resources) if known is not None else each.resources
+        joined[alike] = replace(each, resources=tuple(dict.fromkeys(resources)))
+    return list(joined.values())

@@ -182,9 +182,7 @@ class State:
             "HealthReported",
             event_bus=self.bus,
             description="Every health event of every agent is queued for ingest",
-            event_pattern=events.EventPattern(
-                source=[names.AGENT_SOURCE, names.OPERATOR_SOURCE], detail_type=[names.NODE_HEALTH_REPORTED]
-            ),
+            event_pattern=events.EventPattern(source=[names.AGENT_SOURCE], detail_type=[names.NODE_HEALTH_REPORTED]),
             targets=[targets.SqsQueue(self.event_queue, dead_letter_queue=self.event_dlq)],
         )
 

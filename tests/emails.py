@@ -41,8 +41,8 @@ from nodeheal.services.notify.compose_unconfirmed import compose_unconfirmed
 from nodeheal.services.notify.compose_waiting import compose_question, compose_waiting
 from nodeheal.services.operators.describe_answer import describe_answer
 from nodeheal.services.operators.operator_guardrails import pause_pool, reset_breaker, trip_breaker
-from nodeheal.services.operators.request_action import request_action
 from stacks.settings import REPOSITORY
+from tests.support.acts import requested
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
@@ -159,7 +159,7 @@ def _endings() -> Iterator[Kind]:
     it.reports(xid(79, evidence=f"NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown> {DRILL_MARK}"))
     yield Kind("A drill", "An operator has injected the fault.", _last(it))
     it = _cluster()
-    asked = request_action(PEER, Action.ISOLATE, "ada: smell of smoke", it.ports)
+    asked = requested(PEER, Action.ISOLATE, "ada: smell of smoke", it.ports)
     it.reports(asked.model_copy(update={"event_id": "by-hand"}))  # else it has an id of chance
     yield Kind("Isolated by hand", "An operator has taken the node out of service.", _last(it))
     it = _cluster(RecoveryPolicy())

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,8 +23,9 @@ from nodeheal.agent.checks import check, own
 from nodeheal.agent.checks.progress import limit_of
 from nodeheal.agent.runtime.training_step import step_in
 from nodeheal.cli.job_file import JobFileRefused, parse_job_file
+from nodeheal.contract.acts import parse_act
 from nodeheal.contract.health_event import NodeFact
-from nodeheal.contract.job_acts import parse_job_act
+from nodeheal.contract.vocabulary import ActKind
 from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
 from nodeheal.parsers.all_reduce import parse_all_reduce
 from nodeheal.parsers.dcgm_diag import parse_diagnostic
@@ -55,10 +57,10 @@ TOKENS = (
     *(b"-" * 500, b"=" * 500, b"|", b"+", b":", b",", b"#", b"%", b"/" * 50, b"../", b"$(x)"),
 )
 
-JOB_ACTS = [
-    b'{"act": "SUBMIT", "spec": {"name": "llama", "pool": "demo", "nodes": 2, "image": "a"}, "is_idempotent": true}',
-    b'{"act": "STOP", "name": "llama", "why": "ada: wrong data"}',
-    b'{"act": "RESTART", "name": "llama"}',
+ACTS = [
+    b'{"kind": "SUBMIT_JOB", "spec": {"name": "llama", "pool": "demo", "nodes": 2, "image": "a"}}',
+    b'{"kind": "STOP_JOB", "job": "llama", "why": "wrong data"}',
+    b'{"kind": "ENROLL", "node": "i-0a1", "pool": "demo", "why": "new", "accelerators": 8, "rack": "r7"}',
 ]
 # As sinfo and squeue print them in the format that is asked for, which ends each field with a mark.
 SLURM_NODES = b"gpu1|x|10.0.0.7|x|drained*|x|root|x|1772332800|x|nodeheal:inc-1|x|\ng2|x|g2|x|idle|x||x||x|none|x|\n"
@@ -123,7 +125,7 @@ def targets() -> list[Target]:
         Target("host-heat", text(lambda said: judge_load(read_host(said), read_host(said[::2]))), tools("ib")),
         Target("kernel-log", kernel_log, logs),
         Target("job-file", parse_job_file, jobs, (JobFileRefused,)),
-        Target("job-act", text(lambda said: parse_job_act(json.loads(said))), JOB_ACTS, (ValueError, RecursionError)),
+        Target("act", text(_acts), ACTS, ()),
         Target("policy", text(parse_policy), policy, (PolicyRefused,)),
         Target("events", as_events, events, (ValidationError,)),
         Target("progress", lambda data: (limit_of(data), step_in(data)), [b'{"limit_seconds": 60, "step": 2037}']),
@@ -149,6 +151,13 @@ def targets() -> list[Target]:
 def text(read: Callable[[str], object]) -> Callable[[bytes], object]:
     """A reader of text, given bytes as the agent and the command line decode them."""
     return lambda data: read(data.decode("utf-8", "replace"))
+
+
+def _acts(body: str) -> None:
+    """The body at each route, which takes it or refuses it."""
+    for kind in ActKind:
+        with suppress(ValueError):
+            parse_act(kind, body)
 
 
 def tools(family: str) -> list[bytes]:

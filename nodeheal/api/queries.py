@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from nodeheal.api.views import (
-    Act,
     AskedRow,
     FailedJobRow,
     FleetView,
@@ -18,7 +17,7 @@ from nodeheal.api.views import (
     TodoKind,
 )
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.vocabulary import Availability, Awaited, IncidentState, JobState, NodeState
+from nodeheal.contract.vocabulary import ActKind, Availability, Awaited, IncidentState, JobState, NodeState
 from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.jobs.job import Job
@@ -157,7 +156,7 @@ def _about(incident: Incident) -> dict[str, Any]:
 
 
 def _answer(incident: Incident, deadline_at: datetime) -> Todo:
-    acts = (Act.APPROVE, Act.REFUSE)
+    acts = (ActKind.APPROVE, ActKind.REFUSE)
     return Todo(kind=TodoKind.ANSWER, deadline_at=deadline_at, acts=acts, **_about(incident))
 
 
@@ -168,12 +167,12 @@ def _reset(row: PoolRow) -> Todo:
         pool=row.pool,
         since=row.breaker_opened_at,
         why=row.breaker_why or "",
-        acts=(Act.RESET_BREAKER,),
+        acts=(ActKind.RESET_BREAKER,),
     )
 
 
 def _take_over(incident: Incident) -> Todo:
-    return Todo(kind=TodoKind.TAKE_OVER, acts=(Act.CLOSE_INCIDENT,), **_about(incident))
+    return Todo(kind=TodoKind.TAKE_OVER, acts=(ActKind.CLOSE_INCIDENT,), **_about(incident))
 
 
 def _bring_back(job: Job, ports: Ports) -> Todo:
@@ -186,7 +185,7 @@ def _bring_back(job: Job, ports: Ports) -> Todo:
         since=job.ended_at(ports.jobs.get_run(job.job_id, job.current_run)) or job.submitted_at,
         why=job.summary or "it has failed",
         need=need,
-        acts=(Act.RESTART_JOB, Act.STOP_JOB) if is_theirs else (Act.STOP_JOB,),
+        acts=(ActKind.RESTART_JOB, ActKind.STOP_JOB) if is_theirs else (ActKind.STOP_JOB,),
     )
 
 

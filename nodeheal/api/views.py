@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer
 from nodeheal.contract.health_event import Accelerator
 from nodeheal.contract.vocabulary import (
     Action,
+    ActKind,
     Availability,
     Awaited,
     IncidentState,
@@ -104,17 +105,6 @@ class TodoKind(StrEnum):
     BRING_BACK_JOB = "BRING_BACK_JOB"  # a job is down
 
 
-class Act(StrEnum):
-    """What a person may do about it."""
-
-    APPROVE = "APPROVE"
-    REFUSE = "REFUSE"
-    RESET_BREAKER = "RESET_BREAKER"
-    CLOSE_INCIDENT = "CLOSE_INCIDENT"
-    RESTART_JOB = "RESTART_JOB"
-    STOP_JOB = "STOP_JOB"
-
-
 class Todo(View):
     """Something that waits for a person. `subject`: the id of an incident or a job, or a pool's name.
 
@@ -130,7 +120,7 @@ class Todo(View):
     is_drill: bool = False
     why: str
     need: str = ""
-    acts: tuple[Act, ...]
+    acts: tuple[ActKind, ...]
 
 
 class LastDay(View):
@@ -259,3 +249,16 @@ class NodeRow(View):
     paused_until: Time | None
     paused_why: str | None
     reason: str
+
+
+class Fact(View):
+    """One fact of what an act will do, under a word: `work`, `budget`, `then`."""
+
+    label: str
+    text: str
+
+
+class Consequences(View):
+    """What an act will do as things are now."""
+
+    facts: tuple[Fact, ...]

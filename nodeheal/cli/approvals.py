@@ -1,14 +1,16 @@
 """`nodeheal approve` and `nodeheal refuse`: answer what nodeheal asks, without the email."""
 
-import getpass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nodeheal.cli import complete, connect
-from nodeheal.cli.connect import FAILED, Table, Why, clearly
+from nodeheal.cli.connect import Table, Why, clearly
 from nodeheal.cli.say import say
 from nodeheal.contract import names
+
+if TYPE_CHECKING:
+    from nodeheal.contract.acts import Approve, Refuse
 
 IncidentId = Annotated[
     str,
@@ -22,27 +24,26 @@ IncidentId = Annotated[
 
 def approve(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
     """Approve what nodeheal proposes in an incident."""
-    _answer(incident, "approve", why, table)
+    from nodeheal.contract.acts import Approve
+
+    _answer(incident, Approve, why, table)
 
 
 def refuse(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
     """Refuse what nodeheal proposes. The incident is handed to a human."""
-    _answer(incident, "refuse", why, table)
+    from nodeheal.contract.acts import Refuse
+
+    _answer(incident, Refuse, why, table)
 
 
-def _answer(incident: str, answer: str, why: str, table: str) -> None:
+def _answer(incident: str, answer: "type[Approve | Refuse]", why: str, table: str) -> None:
     from nodeheal.cli.lookup import incident_named
-    from nodeheal.domain.recovery.approval_links import Answer
-    from nodeheal.services.operators.answer_approval import answer_approval, open_question
+    from nodeheal.contract.acts import AnswerTaken
+    from nodeheal.services.operators.answer_approval import open_question
 
-    connect.on_record(why)
+    reason = connect.reason(why)
     with clearly():
         world = connect.acting_ports(table)
-        incident = incident_named(incident, world)
-        question = open_question(incident, world)
-        answered = answer_approval(
-            question, Answer(answer), f"{getpass.getuser()} (command)", " ".join(why.split()), world
-        )
-    say(f"{incident}: {answered.text}")
-    if not answered.is_taken:
-        raise typer.Exit(FAILED)
+        question = open_question(incident_named(incident, world), world)
+        done = connect.do(answer(incident=question.incident_id, turn=question.turn, why=reason), AnswerTaken)
+    say(f"{question.incident_id}: {done.text}")

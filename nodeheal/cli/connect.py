@@ -3,16 +3,16 @@
 import getpass
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from nodeheal.adapters.aws.calls import client, client_once, client_once_as, own_role_arn
+from nodeheal.adapters.aws.calls import client, client_once
+from nodeheal.api import aws
 from nodeheal.cli.say import refuse, say
 from nodeheal.cli.settings import ENV_ACCOUNT
 from nodeheal.contract import names
@@ -24,20 +24,19 @@ if TYPE_CHECKING:
     from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
     from nodeheal.adapters.aws.policy_documents import PolicyDocuments
     from nodeheal.adapters.slurm.controller import SlurmController
-    from nodeheal.contract.health_event import HealthEvent
-    from nodeheal.contract.job_acts import JobAct, JobRecorded
-    from nodeheal.contract.reconcile import ReconcileAnswer
+    from nodeheal.api.acts import ControlPlane
+    from nodeheal.contract.acts import Act, ActDone
     from nodeheal.contract.vocabulary import ChannelKind, SchedulerKind
     from nodeheal.domain.policy.policy import RecoveryPolicy
     from nodeheal.ports import Ports
     from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
 
+Result = TypeVar("Result", bound="ActDone")
 Table = Annotated[str, typer.Option(envvar=names.ENV_TABLE, help="the state table of the deployment")]
 Why = Annotated[str, typer.Option(help="the reason: it is recorded with your name")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 FAILED = 1
 SHOWN = 20  # pools in a complaint
-LOOK_EVERY = 0.5  # seconds
 LONGEST_LOOK_BACK = 3_650 * 86_400  # seconds: nodeheal is younger than that
 _TABLE = ContextVar("table", default=names.TABLE)  # the one that was asked for: an error has to name it
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -76,12 +75,9 @@ def ports(table: str) -> "Ports":
 
     Raises ValueError where the context in use is for another account.
     """
-    from nodeheal.adapters.aws.notifier import Destinations
-    from nodeheal.adapters.aws.ports import aws_ports
-
     _check_account()
     _TABLE.set(table)
-    return aws_ports(table, "", Destinations(names.BUS, "", ""), controllers_once=controllers_once)
+    return aws.ports(table)
 
 
 def if_allowed(read: Callable[[], str]) -> str:
@@ -99,27 +95,24 @@ def if_allowed(read: Callable[[], str]) -> str:
         return ""
 
 
-def request_job(act: "JobAct") -> "JobRecorded":
-    """Have the control plane do it. Raises ValueError with its words where it refuses, or could not answer."""
-    from nodeheal.adapters.aws.job_requests import ask_request_job
-    from nodeheal.contract.job_acts import JobRefused
+def do(act: "Act", result: type[Result]) -> Result:
+    """Have the control plane do it, as the caller whom AWS names, and return its result. Raises as ControlPlane.do.
 
-    answer = ask_request_job(client_once("lambda"), act)
-    if isinstance(answer, JobRefused):
-        raise ValueError(answer.text)
-    return answer
-
-
-def reconcile_records(why: str, *, is_to_apply: bool) -> "ReconcileAnswer":
-    """Have the control plane say what restored records have wrong, or set it right. Raises ValueError where it broke.
-
-    Raises ValueError as well where the context in use is for another account.
+    Raises ValueError as well where the context in use is for another account, and where the deployed control plane
+    answers with another kind of result.
     """
-    from nodeheal.adapters.aws.reconciliation import ask_reconcile_records
-    from nodeheal.contract.reconcile import ReconcileRequest
+    from nodeheal.api.acts import new_key
 
     _check_account()
-    return ask_reconcile_records(client_once("lambda"), ReconcileRequest(why=why, is_to_apply=is_to_apply))
+    done = control_plane().do(act, new_key())
+    if not isinstance(done, result):
+        raise ValueError(f"the control plane answers {act.kind} with {done.kind}: is it of this version?")
+    return done
+
+
+def control_plane() -> "ControlPlane":
+    """What does acts."""
+    return aws.control_plane()
 
 
 def _check_account() -> None:
@@ -135,18 +128,12 @@ def _check_account() -> None:
 
 def policy_copy(table: str) -> "RecoveryPolicy":
     """The copy of the policy in force that the sweep keeps in the table: one read. The default where there is none."""
-    from nodeheal.adapters.aws.items import Table as StateTable
-    from nodeheal.adapters.aws.policy_reader import last_good
-    from nodeheal.domain.policy.policy import RecoveryPolicy
-
-    return last_good(StateTable(client("dynamodb"), table)) or RecoveryPolicy()
+    return aws.policy_copy(table)
 
 
 def task_definitions(kind: "SchedulerKind") -> "TaskDefinitions":
     """The task definitions of a scheduler, in the caller's account and Region."""
-    from nodeheal.adapters import schedulers
-
-    return schedulers.task_definitions(kind, client)
+    return aws.task_definitions(kind)
 
 
 def job_logs(kind: "SchedulerKind") -> "JobLogs":
@@ -163,11 +150,6 @@ def _logs(region: str) -> Any:
     return boto3.client("logs", region_name=region) if region else client("logs")
 
 
-def controllers_once(service: str) -> Any:
-    """A client of the role that asks clusters' controllers."""
-    return client_once_as(own_role_arn(names.CONTROLLER_ROLE), service)
-
-
 def slurm() -> "SlurmController":
     """The controllers of Slurm clusters. They are asked from several threads, so the default session's clients are made
     here.
@@ -180,7 +162,7 @@ def slurm() -> "SlurmController":
     client("sts")
     # No command knows the clusters of the settings: the address of a HyperPod node is not known here.
     hyperpod = HyperPodMachines(client, client_once, ())
-    return SlurmController(lambda: ssm, partial(controllers_once, "ssm"), partial(client, "ec2"), hyperpod, clock)
+    return SlurmController(lambda: ssm, partial(aws.controllers_once, "ssm"), partial(client, "ec2"), hyperpod, clock)
 
 
 def acting_ports(table: str) -> "Ports":
@@ -325,13 +307,18 @@ def _execution_url(workflow: str, name: str) -> str:
     )
 
 
-def on_record(why: str) -> str:
-    """The reason with who gives it. Refused where it is empty."""
+def reason(why: str) -> str:
+    """The reason on one line. Refused where it is empty."""
     if not why.strip():
         refuse("--why: say why; it goes on record")
     if why.strip() in ("...", "…"):
         refuse("--why: replace the dots with your reason; it goes on record")
-    return f"{getpass.getuser()}: {' '.join(why.split())}"
+    return " ".join(why.split())
+
+
+def on_record(why: str) -> str:
+    """The reason with who gives it, for what is not asked of the control plane, so that AWS names nobody."""
+    return f"{getpass.getuser()}: {reason(why)}"
 
 
 def seconds_of(text: str, longest: int = LONGEST_LOOK_BACK) -> int:
@@ -343,25 +330,3 @@ def seconds_of(text: str, longest: int = LONGEST_LOOK_BACK) -> int:
     if seconds > longest:
         refuse(f"{text!r} is too long; give at most {longest // _UNITS['d']}d")
     return seconds
-
-
-def within(seconds: float, look: Callable[[], str | None], sleep: Callable[[float], None] = time.sleep) -> str | None:
-    """What `look` finds, asked again and again for so long. None: nothing."""
-    for _ in range(int(seconds / LOOK_EVERY)):
-        if (found := look()) is not None:
-            return found
-        sleep(LOOK_EVERY)
-    return look()
-
-
-def put_request(event: "HealthEvent", bus: str = names.BUS) -> None:
-    """Put what an operator asks for on the bus, in an operator's name. Raises ValueError where the bus refuses it."""
-    entry = {
-        "Source": names.OPERATOR_SOURCE,
-        "DetailType": names.NODE_HEALTH_REPORTED,
-        "Detail": event.model_dump_json(),
-        "EventBusName": bus,
-    }
-    answer = client("events").put_events(Entries=[entry])
-    if answer["FailedEntryCount"]:
-        raise ValueError(f"the bus {bus} refused the request: {answer['Entries'][0].get('ErrorMessage')}")

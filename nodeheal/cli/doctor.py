@@ -10,6 +10,7 @@ import typer
 
 from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
+from nodeheal.api import aws
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Table
 from nodeheal.cli.say import say, say_json
@@ -61,7 +62,7 @@ def _findings(table: str) -> Iterator[Finding]:
         return
     yield Finding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
     account = Account(client, lambda: connect.ports(table), _document, registrations(), table)
-    yield from examine(account, looks(client, client_once, connect.controllers_once, clock))
+    yield from examine(account, looks(client, client_once, aws.controllers_once, clock))
 
 
 def _document() -> str:

@@ -7,7 +7,7 @@ import typer
 
 from nodeheal.cli import connect
 from nodeheal.cli.connect import FAILED, Table, clearly
-from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
+from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, given_reason, goes_on, whole_node
 from nodeheal.cli.say import say
 from nodeheal.contract import names
 from nodeheal.contract.json_text import read_json
@@ -39,14 +39,14 @@ def inject(
     from nodeheal.services.operators.foretell import foretell_drill
     from nodeheal.services.operators.inject_fault import inject_fault, may_inject
 
-    reason = on_record(why, dry_run=dry_run)
+    reason = connect.on_record(given_reason(why, dry_run=dry_run))
     with clearly():
         fault = _fault(xid, line, dcgm, gpu)
         world, policy = connect.ports(table), connect.policy()
         found = may_inject(whole_node(node, world), world, policy)
         foretold = foretell_drill(found, fault, world, policy)
-        told = describe_drill(found, str(fault), foretold, world)
-    if not goes_on(told, dry_run=dry_run, yes=yes):
+        facts = describe_drill(found, str(fault), foretold, world)
+    if not goes_on([f"{label:<8}{text}" for label, text in facts], dry_run=dry_run, yes=yes):
         return
     with clearly():
         found, command_id = inject_fault(node, fault, reason, world, policy, connect.drills())

@@ -118,11 +118,12 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
 @breaker.command()
 def reset(pool: PoolName, why: Why, table: Table = names.TABLE) -> None:
     """Close the breaker of a pool. Incidents that wait are decided again: old ones are dropped, the others go on."""
+    from nodeheal.contract.acts import BreakerReset, ResetBreaker
     from nodeheal.domain.humanize import counted
-    from nodeheal.services.operators.operator_guardrails import reset_breaker
 
+    reason = connect.reason(why)
     with clearly():
-        world = connect.ports(table)
-        woken = reset_breaker(connect.known_pool(pool, world), connect.on_record(why), world)
+        known = connect.known_pool(pool, connect.acting_ports(table))
+        woken = connect.do(ResetBreaker(pool=known, why=reason), BreakerReset).woken
     again = f"{counted(woken, 'incident decides', 'incidents decide')} again"
     say(f"the breaker of pool {pool} is closed; {again}{'; what is stale is dropped' if woken else ''}")

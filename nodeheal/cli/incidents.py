@@ -131,13 +131,12 @@ def close(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
     A node that nodeheal took out of service is given back with `nodeheal nodes release`, which closes its incident.
     """
     from nodeheal.cli.lookup import incident_named
-    from nodeheal.services.operators.close_incident import close_incident
+    from nodeheal.contract.acts import CloseIncident, IncidentClosed
 
-    reason = connect.on_record(why)
+    reason = connect.reason(why)
     with clearly():
-        world = connect.acting_ports(table)
-        incident = incident_named(incident, world)
-        is_new = close_incident(incident, reason, world)
+        incident = incident_named(incident, connect.acting_ports(table))
+        is_new = connect.do(CloseIncident(incident=incident, why=reason), IncidentClosed).is_new
     say(f"{incident} is closed" + ("" if is_new else " already; nothing was changed"))
 
 

@@ -8,7 +8,7 @@ from nodeheal.cli import connect
 from nodeheal.cli.connect import clearly
 from nodeheal.cli.job_list import row_of, standing_json
 from nodeheal.cli.say import say, say_json
-from nodeheal.contract.job_acts import JobRecorded
+from nodeheal.contract.acts import JobRecorded
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job

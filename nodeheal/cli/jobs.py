@@ -94,7 +94,7 @@ def submit(
         refuse("--json: not with --wait, whose lines are for people; ask `nodeheal jobs show NAME --json` afterwards")
     from nodeheal.cli.job_file import read_job_file
     from nodeheal.cli.job_submitted import Submitted, say_submitted, say_submitted_json
-    from nodeheal.contract.job_acts import SubmitJob
+    from nodeheal.contract.acts import JobRecorded, SubmitJob
     from nodeheal.services.jobs.job_line import stands_before
     from nodeheal.services.operators.look_at_job import find_job
 
@@ -105,8 +105,8 @@ def submit(
         if dry_run:
             _say_plan(spec, world, is_idempotent=idempotent, as_json=as_json)
             return
-        answer = connect.request_job(SubmitJob(spec=spec, is_idempotent=idempotent))
-        job = find_job(answer.name, world)
+        answer = connect.do(SubmitJob(spec=spec, is_idempotent=idempotent), JobRecorded)
+        job = find_job(answer.job, world)
         found = Submitted(spec, answer, job, tuple(stands_before(job, world)))
     (say_submitted_json if as_json else say_submitted)(found)
     if wait:
@@ -239,14 +239,14 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
     A job that has failed does not run. Stopping it says that it stays so: `nodeheal status` no longer shows it.
     """
     from nodeheal.cli.slurm import our_job
-    from nodeheal.contract.job_acts import StopJob
+    from nodeheal.contract.acts import JobRecorded, StopJob
     from nodeheal.contract.vocabulary import JobState
 
-    reason = connect.on_record(why)
+    reason = connect.reason(why)
     with clearly():
         world = connect.ports(table)
         job = our_job(name, world)
-        connect.request_job(StopJob(name=job.job_id, why=reason))
+        connect.do(StopJob(job=job.job_id, why=reason), JobRecorded)
         if job.is_over:
             given_up = "; given up: `nodeheal status` no longer shows it" if job.state is JobState.FAILED else ""
             say(f"{name} is {job.state} already: {job.summary}{given_up}")
@@ -258,11 +258,11 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
 def restart(name: JobName, table: Table = names.TABLE) -> None:
     """Submit a job that is over again. It goes on from its newest complete checkpoint, if one is found."""
     from nodeheal.cli.slurm import our_job
-    from nodeheal.contract.job_acts import RestartJob
+    from nodeheal.contract.acts import JobRecorded, RestartJob
 
     with clearly():
         job = our_job(name, connect.ports(table))
-        answer = connect.request_job(RestartJob(name=job.job_id))
+        answer = connect.do(RestartJob(job=job.job_id), JobRecorded)
     say(f"{name} is submitted again (submission {answer.submission})")
 
 

@@ -7,7 +7,7 @@ import typer
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.complete import PoolArgument
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
-from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
+from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, facts_of, given_reason, goes_on, whole_node
 from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Availability, Provider, SchedulerKind
@@ -134,19 +134,35 @@ def enroll(
     table: Table = names.TABLE,
 ) -> None:
     """Let nodeheal act on a node: set the tags that IAM asks for. A second call changes what it names."""
-    from nodeheal.domain.fleet.enrolment import Enrolment
-    from nodeheal.services.intake.enroll_node import enroll_node
+    from nodeheal.contract.acts import Enroll, NodeRecorded
+    from nodeheal.services.intake.enroll_node import check_enrolment, mark_node
+    from nodeheal.services.operators.do_act import enrolment_of
 
     if job not in (None, NO_JOB):
         refuse(f"--job {job}: give `{NO_JOB}`; a job is recorded when it is started")
-    reason = connect.on_record(why)
+    reason = connect.reason(why)
     with clearly():
-        said = Enrolment(pool, reason, provider, spare, accelerators, job == NO_JOB, rack, cluster, scheduler)
-        recorded, done = enroll_node(node, said, connect.ports(table), connect.marks())
-    for line in done:
-        say(line)
+        act = Enroll(
+            node=node,
+            pool=pool,
+            why=reason,
+            provider=provider,
+            is_spare=spare,
+            accelerators=accelerators,
+            has_no_job=job == NO_JOB,
+            rack=rack,
+            cluster=cluster,
+            scheduler=scheduler,
+        )
+        enrolment = enrolment_of(act, reason)
+        # Only who may set the tags lets nodeheal act on a machine; no function may.
+        marked = mark_node(check_enrolment(node, enrolment, connect.ports(table)), enrolment, connect.marks())
+        say(*marked)
+        recorded = connect.do(act, NodeRecorded)
+    say(*recorded.changes)
     what = "a spare" if recorded.is_spare else "a node"
-    say(f"{node} is enrolled as {what} of pool {pool}" + ("" if done else "; it was already"))
+    is_new = marked or recorded.changes
+    say(f"{node} is enrolled as {what} of pool {pool}" + ("" if is_new else "; it was already"))
     if not recorded.has_reported:
         say("its agent has not reported yet: nodeheal acts on it once it has reported")
 
@@ -157,28 +173,24 @@ def release(
 ) -> None:
     """Return a node to service that nodeheal took out. A request by hand that still waits is withdrawn instead."""
     from nodeheal.cli.slurm import node_words, slurm_node
+    from nodeheal.contract.acts import NodeRecorded, Release
     from nodeheal.parsers.slurm import SlurmNode
-    from nodeheal.services.operators.describe_act import describe_release
-    from nodeheal.services.operators.release_node import check_release, release_node
-    from nodeheal.services.operators.withdraw_request import waiting_request, withdraw_request
+    from nodeheal.services.saving import node_of
 
-    reason = on_record(why, dry_run=dry_run)
+    reason = given_reason(why, dry_run=dry_run)
     with clearly():
         world = connect.acting_ports(table)
-        found = whole_node(node, world)
-        if (waiting := waiting_request(found, world)) is None:
-            check_release(found, world)
-        told = describe_release(found, waiting)
-    if not goes_on(told, dry_run=dry_run, yes=yes):
+        act = Release(node=whole_node(node, world).node_id, why=reason)
+        is_wanted = goes_on(facts_of(act, world, table), dry_run=dry_run, yes=yes)
+    if not is_wanted:
         return
     with clearly():
-        withdrawn = withdraw_request(node, reason, world)
-        freed = None if withdrawn else release_node(node, reason, world)
-    if freed is None:
-        say(f"{withdrawn} is withdrawn: {node} was not taken out of service yet, and is not touched")
+        freed = connect.do(act, NodeRecorded)
+    if freed.withdrawn:
+        say(f"{freed.withdrawn} is withdrawn: {node} was not taken out of service yet, and is not touched")
         return
     say(f"{node} is {freed.state} now; nothing has checked it: `nodeheal nodes diagnose {node} --why …` does")
-    seen = slurm_node(freed)
+    seen = slurm_node(node_of(node, world))
     if isinstance(seen, SlurmNode) and not seen.is_in_service:
         say(f"Slurm gives it no work, for a reason that is not nodeheal's: {node_words(seen)}")
 

@@ -13,7 +13,7 @@ import typer
 from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments, document_of
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Why, clearly
-from nodeheal.cli.node_acts import DryRun, WhyOrDryRun, Yes, on_record
+from nodeheal.cli.node_acts import DryRun, WhyOrDryRun, Yes, given_reason
 from nodeheal.cli.say import (
     Form,
     Output,
@@ -199,7 +199,7 @@ def apply(
 
     It shows what changes. On a terminal it asks; without one, nobody can answer, and the command is the answer.
     """
-    reason, text = on_record(why, dry_run=dry_run), policy_text(file)
+    reason, text = connect.on_record(given_reason(why, dry_run=dry_run)), policy_text(file)
     if not merge:
         checked(text, str(file))  # what is wrong is told before AWS is asked
     with clearly():
@@ -383,7 +383,7 @@ def _readable(text: str) -> "RecoveryPolicy":
 @app.command()
 def rollback(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False) -> None:
     """Put the last document that differs from the one in force into force again. Repeated, it goes back further."""
-    reason = on_record(why, dry_run=dry_run)
+    reason = connect.on_record(given_reason(why, dry_run=dry_run))
     with clearly():
         documents = connect.policy_documents()
         before, (version, text) = documents.in_force(), documents.previous()

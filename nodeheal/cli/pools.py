@@ -6,7 +6,7 @@ import typer
 
 from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import FAILED, AsJson, Table, clearly
-from nodeheal.cli.node_acts import DryRun, Level, WhyOrDryRun, Yes, on_record, sweep_pool
+from nodeheal.cli.node_acts import DryRun, Level, WhyOrDryRun, Yes, given_reason, sweep_pool
 from nodeheal.cli.say import Form, Output, form_of, say, say_data
 from nodeheal.contract import names
 
@@ -50,7 +50,7 @@ def sweep(
 
     Each node is out of service while it is diagnosed, and takes a slot of the disruption budget.
     """
-    reason = on_record(why, dry_run=dry_run)
+    reason = given_reason(why, dry_run=dry_run)
     with clearly():
         if sweep_pool(pool, reason, level, table, dry_run=dry_run, yes=yes):
             raise typer.Exit(FAILED)

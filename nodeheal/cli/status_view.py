@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from nodeheal.api.views import Act, FleetView, IncidentRow, JobRow, PoolRow, Todo, TodoKind
+from nodeheal.api.views import FleetView, IncidentRow, JobRow, PoolRow, Todo, TodoKind
 from nodeheal.cli.say import age, clean, wrapped
 from nodeheal.cli.table import fitted
-from nodeheal.contract.vocabulary import Availability
+from nodeheal.contract.vocabulary import ActKind, Availability
 from nodeheal.domain.fleet.availability import HELD, OUT
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.recovery.incident import short_id
@@ -116,7 +116,7 @@ def _what_to_do(todo: Todo) -> str:
         case TodoKind.TAKE_OVER:
             return f"{drill}{why}: nodeheal incidents show {name}"
         case TodoKind.BRING_BACK_JOB:
-            does = f"nodeheal jobs {'restart' if Act.RESTART_JOB in todo.acts else 'show'} {name}"
+            does = f"nodeheal jobs {'restart' if ActKind.RESTART_JOB in todo.acts else 'show'} {name}"
             return f"{why}. Needed: {todo.need} {does}. If it stays down: nodeheal jobs stop {name} --why …"
 
 

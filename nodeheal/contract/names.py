@@ -10,7 +10,7 @@ import hashlib
 BUS = "nodeheal"
 AGENT_SOURCE = "nodeheal.agent"
 CONTROL_SOURCE = "nodeheal.control"
-OPERATOR_SOURCE = "nodeheal.operator"  # what operators request by hand; nodes may not use this source
+OPERATOR_SOURCE = "nodeheal.operator"  # of what operators request by hand; nodes may not use this source
 OPERATOR_REQUEST = "operator_request"  # the code of such a request, in family host; its sub-code is the action
 DRAIN = "DRAIN"  # the sub-code of a request to isolate a node when its job has ended
 DIAGNOSE = "DIAGNOSE"  # the sub-code of a request to diagnose a node, and to give it back if it passes
@@ -67,10 +67,6 @@ INSTALL_DOCUMENT = "nodeheal-install-agent"  # an administrator sends it; no fun
 RECOVERY_WORKFLOW = "nodeheal-recover-node"
 # The workflow of a training job; its executions are named after its submissions.
 JOB_WORKFLOW = "nodeheal-run-job"
-# The function that sets the records right after their table was restored.
-RECONCILE_FUNCTION = "nodeheal-reconcile-records"
-# The function that people who train call: it checks what they ask of a job, and writes it.
-JOB_FUNCTION = "nodeheal-request-job"
 
 # Training jobs that nodeheal creates task definitions for
 # ---------------------------------------------------------------
@@ -164,12 +160,16 @@ def progress_file(job_id: str, run: int, limit_seconds: int) -> str:
     return f"{PROGRESS_DIR}/{job_id}.{run}.{limit_seconds}.json"
 
 
+# Of the command and no function: the address of that API, where the stack is not to be asked for it.
+ACTS_URL_VARIABLE = "NODEHEAL_ACTS_URL"
+
 # The policy document, in AppConfig ------------------------------------------------------------------------------------
 POLICY_APPLICATION = "nodeheal"
 POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
 POLICY_OUTPUT = "PolicyPlace"  # of the stack: ids of application, environment, profile and strategy, separated by "/"
+ACTS_OUTPUT = "ActsUrl"  # of the stack: the address of the API by which people act
 CHANNELS_OUTPUT = "Channels"  # of the stack: as in ENV_CHANNELS
 METRICS_NAMESPACE = "nodeheal"
 NODE_METRICS_NAMESPACE = "nodeheal/nodes"  # metrics of agents about their own hosts; IAM permits no other namespace
@@ -207,6 +207,7 @@ INDEX_SORT_KEY = "gsi_sk"
 TTL_ATTRIBUTE = "expires_at"
 
 UNENROLLED_PK = "unenrolled"  # index partition of nodes that report and are not enrolled
+ACTS_PK = "acts"  # what people have asked for, with their keys; for a day
 POOLS_PK = "pools"  # one item for each pool that has ever had a node
 PAUSES_PK = "pauses"  # one item for each node and pool that a person has paused; persons write them directly
 SWEEP_PK = "sweep"

@@ -370,14 +370,42 @@ class Next(_Word):
     END = "END"
 
 
-class JobRefusal(_Word):
-    """Why the control plane did not do what a person asked of a job."""
+class ActKind(_Word):
+    """What a person may ask for; each is a route, which IAM permits by itself."""
+
+    APPROVE = "APPROVE"
+    REFUSE = "REFUSE"
+    ISOLATE = "ISOLATE"
+    DRAIN = "DRAIN"
+    DIAGNOSE = "DIAGNOSE"
+    REBOOT = "REBOOT"
+    REPLACE = "REPLACE"
+    RELEASE = "RELEASE"
+    ENROLL = "ENROLL"
+    RETIRE = "RETIRE"
+    CLOSE_INCIDENT = "CLOSE_INCIDENT"
+    RESET_BREAKER = "RESET_BREAKER"
+    SUBMIT_JOB = "SUBMIT_JOB"
+    STOP_JOB = "STOP_JOB"
+    RESTART_JOB = "RESTART_JOB"
+    RECONCILE = "RECONCILE"
+
+    @property
+    def path(self) -> str:
+        """The path of its route: /acts/close-incident."""
+        return f"/acts/{self.value.lower().replace('_', '-')}"
+
+
+class ActRefusal(_Word):
+    """Why the control plane did not do what a person asked for."""
 
     INVALID = "INVALID"  # the request cannot be read
-    NOT_FOUND = "NOT_FOUND"  # it names a job or a task definition that does not exist
-    CONFLICT = "CONFLICT"  # the job's name or its state does not permit it
-    UNFIT = "UNFIT"  # the job can never run as its file describes it
-    NOT_NOW = "NOT_NOW"  # a service is busy, or others write the job; nothing was done, try again
+    NOT_FOUND = "NOT_FOUND"  # it names something that does not exist
+    CONFLICT = "CONFLICT"  # what is on record does not permit it
+    UNFIT = "UNFIT"  # it cannot be done as it is asked for
+    IN_PROGRESS = "IN_PROGRESS"  # the same act is being done; asked again with its key, it answers when it is done
+    NOT_NOW = "NOT_NOW"  # a service is busy, or others write the record; nothing was done, try again
+    HALF_DONE = "HALF_DONE"  # a part of it is done; asked again, it goes on from there
 
 
 class Trouble(_Word):

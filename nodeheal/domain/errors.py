@@ -37,6 +37,10 @@ class NotEnrolled(NodehealError):
     """IAM denies the act, because what it is for does not bear the operator's tag. Nothing was done. Says which."""
 
 
+class NotPermitted(NodehealError):
+    """IAM does not permit this caller what they asked for. Nothing was done. Says which permission is missing."""
+
+
 class PlacementRefused(NodehealError):
     """The scheduler will not start a task where it was asked to. Says why, in the scheduler's words."""
 

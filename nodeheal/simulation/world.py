@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from nodeheal.contract.acts import Actor, Reconcile
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.reconcile import ReconcileRequest
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, Superseded
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -222,8 +222,8 @@ class World:
         self.watch.restored()
 
     def _reconcile(self) -> bool:
-        request = ReconcileRequest(why="ada: the table was restored", is_to_apply=True)
-        answer = reconcile_records(request, self.raw, self.policy)
+        act = Reconcile(why="the table was restored", is_to_apply=True)
+        answer = reconcile_records(act, Actor(id="ada", name="ada"), self.raw, self.policy)
         for one in answer.corrections:
             self.trace.tell("corrects", one.about, one.text)
             self.work.doubt(one.about)

@@ -119,7 +119,7 @@ SENTENCES: tuple[tuple[str, str, Sequence[Any]], ...] = (
     ("docs/security.md", "only counted: {} functions at once", (INGESTS_AT_ONCE,)),
     ("docs/security.md", "which takes {} a minute of one node", (ANSWERS_A_MINUTE,)),
     ("docs/security.md", "send operators and owners {} emails a minute", (EMAILS_A_MINUTE,)),
-    ("docs/security.md", "takes {} requests a second", (WORDS[int(REQUESTS_A_SECOND)],)),
+    ("docs/security.md", "takes {} requests a second", (WORDS[REQUESTS_A_SECOND],)),
     (
         "docs/security.md",
         "for {} days (key: {} until it is replaced and {} in which",

@@ -1,6 +1,8 @@
 """An operator with the deployed policy and nothing else: every command works, and nothing past them does."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +14,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
 from sandbox.client import NodeHandle, Sandbox
-from tests.emulated.operators import Operator, deployed, is_denied, operator
+from tests.emulated.operators import REPOSITORY, Operator, deployed, is_denied, operator
 from tests.emulated.until import until
 
 pytestmark = pytest.mark.emulated
@@ -120,7 +122,7 @@ def test_a_question_is_answered(cloud: Sandbox, ports: Ports, ada: Operator) -> 
     approve = ("approve", waiting[0]["incident"], "--why", "go on")
     said = until(lambda: (done := ada.types(*approve)).returncode == 0 and done.stdout, "question")
 
-    assert "approved by" in said
+    assert "approved by ada/ada: go on" in said  # the role and its session, as AWS names them
     assert ada.types(*approve).returncode == 1
 
 
@@ -194,14 +196,57 @@ def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, ad
     task = f"arn:aws:ecs:us-east-1:000000000000:task/{cloud.cluster}/{'0' * 32}"
     theirs = [{"Key": "Owner", "Value": "ada"}]
     forged = {"Source": names.AGENT_SOURCE, "DetailType": names.NODE_HEALTH_REPORTED, "Detail": "{}"}
+    table = cloud.outputs["TableName"]
+    records = [
+        {"pk": {"S": names.node_pk(handle.node_id)}, "sk": {"S": names.NODE_SK}},
+        {"pk": {"S": names.pool_pk("guarded")}, "sk": {"S": names.POOL_SK}},
+        {"pk": {"S": names.incident_pk("inc-1")}, "sk": {"S": names.INCIDENT_SK}},
+        {"pk": {"S": names.operation_pk("node#i-1")}, "sk": {"S": names.operation_sk("inc-1-2")}},
+    ]
 
     assert is_denied(lambda: ecs.stop_task(cluster=cloud.cluster, task=task))
     assert is_denied(lambda: ssm.send_command(DocumentName=names.document("reboot-node"), InstanceIds=[handle.node_id]))
     assert is_denied(
         lambda: ssm.add_tags_to_resource(ResourceType="ManagedInstance", ResourceId=handle.node_id, Tags=theirs)
     )
-    assert is_denied(lambda: ada.client("events").put_events(Entries=[{**forged, "EventBusName": names.BUS}]))
+    for source in (names.AGENT_SOURCE, names.OPERATOR_SOURCE):
+        entry = {**forged, "Source": source, "EventBusName": names.BUS}
+        assert is_denied(lambda entry=entry: ada.client("events").put_events(Entries=[entry]))  # type: ignore[misc]
+    for record in records:
+        assert is_denied(lambda it=record: ada.client("dynamodb").put_item(TableName=table, Item=it))  # type: ignore[misc]
+        assert is_denied(lambda it=record: ada.client("dynamodb").delete_item(TableName=table, Key=it))  # type: ignore[misc]
+    assert is_denied(lambda: ada.client("stepfunctions").send_task_success(taskToken="t", output="{}"))
+    assert is_denied(lambda: ada.client("lambda").invoke(FunctionName="nodeheal-do-act", Payload=b"{}"))
     assert is_denied(lambda: ada.client("dynamodb").scan(TableName=cloud.outputs["TableName"]))
     assert is_denied(
         lambda: ada.client("stepfunctions").start_execution(stateMachineArn=cloud.outputs["RecoverNodeArn"])
     )
+
+
+def test_who_looks_sees_the_fleet_and_has_nothing_done(cloud: Sandbox, ports: Ports) -> None:
+    handle = reported(cloud, ports, "seen")
+    vera = operator(cloud, "vera", "OperatorViewerPolicyArn")
+
+    assert handle.node_id in vera.does("nodes", "list", "seen")
+    assert "seen" in vera.does("status")
+    assert "HEALTHY" in vera.does("nodes", "show", handle.node_id)
+    assert "then" in vera.does("nodes", "drain", handle.node_id, "--dry-run")
+    refused = vera.types("nodes", "isolate", handle.node_id, "--why", "curious")
+
+    assert refused.returncode == 1
+    assert "your role needs execute-api:Invoke for POST /acts/isolate" in refused.stderr
+    assert node_of(handle.node_id, ports).open_incident is None
+
+
+def test_a_program_drains_a_node_by_the_api_alone(cloud: Sandbox, ports: Ports, ada: Operator) -> None:
+    handle = reported(cloud, ports, "scripted")
+    script = [sys.executable, str(REPOSITORY / "examples" / "drain_a_node.py"), handle.node_id, "new riser"]
+    environment = {**cloud.environment(), **ada.keys, "PYTHONPATH": str(REPOSITORY)}
+
+    done = subprocess.run(script, env=environment, input="y\n", capture_output=True, text=True, timeout=90, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert f"node    {handle.node_id} (pool scripted), HEALTHY" in done.stdout
+    assert '"kind": "RECOVERY_REQUESTED"' in done.stdout
+    [incident] = json.loads(ada.does("incidents", "list", "scripted", "--json"))
+    assert incident["incident"] in done.stdout

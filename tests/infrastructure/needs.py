@@ -109,6 +109,8 @@ _IMPLIED: dict[str, tuple[Need, ...]] = {
 }
 # What no code of ours calls, and a library or a service calls for it.
 _BY_OTHERS: dict[str, tuple[Need, ...]] = {
+    # Powertools: a record before the act, its end, and its removal where the act was not done.
+    "acts.remember": tuple((f"dynamodb:{verb}Item", "") for verb in ("Get", "Put", "Update", "Delete")),
     "links": (("secretsmanager:GetSecretValue", ""),),
     "policy_reader": (("appconfig:StartConfigurationSession", ""), ("appconfig:GetLatestConfiguration", "")),
     "sign_upload": (("s3:PutObject", names.EVIDENCE_PREFIX),),  # a form can do what its signer may

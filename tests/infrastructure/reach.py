@@ -58,6 +58,7 @@ _ENDS: dict[str, dict[str, tuple[str, ...]]] = {
     "judge_checks": dict.fromkeys(("fan_out", "network_test"), _FOLLOWED_PARTS),
     "choose_nodes": {"await_nodes": _FOLLOWED_PARTS},
     "end_incident": _OF_A_JOB,
+    "do_act": {"approve": _FOLLOWED_PARTS, "wait": _FOLLOWED_PARTS},
     "request_job": _OF_A_JOB,
     "reconcile_records": dict.fromkeys(("approve", "wait"), _FOLLOWED_PARTS) | _OF_A_JOB,
     "end_job": {"await_nodes": _FOLLOWED_PARTS},
@@ -158,6 +159,8 @@ def _mentioned(name: str) -> Iterator[str]:
 def _calls(name: str) -> Iterator[str]:
     if name in ("lambdas.composition.policy_reader", "lambdas.composition.links"):
         yield name.rpartition(".")[2]
+    if name == "lambdas.acting._remembers":
+        yield "acts.remember"
     if name == "lambdas.signatures.node_keys":
         yield "node_keys.find"
     if name == "lambdas.composition.task_definitions":

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import ActKind
 from nodeheal.operations.reset_gpu import GpuResetFinished
 from stacks.control import DOCUMENTS
 from stacks.functions import FUNCTIONS, FunctionSpec
@@ -121,9 +122,18 @@ def test_as_many_functions_take_reports_at_once_as_the_page_of_costs_says(real: 
 
 def test_the_page_that_asks_takes_five_requests_a_second(real: Template) -> None:
     """L7: from all together, as docs/security.md says."""
-    [(_, stage)] = real.of_type("AWS::ApiGatewayV2::Stage")
+    stages = {i: stage["Properties"] for i, stage in real.of_type("AWS::ApiGatewayV2::Stage")}
+    [approval] = [stage for name, stage in stages.items() if name.startswith("Approval")]
 
-    assert stage["Properties"]["DefaultRouteSettings"]["ThrottlingRateLimit"] == 5
+    assert approval["DefaultRouteSettings"]["ThrottlingRateLimit"] == 5
+
+
+def test_every_act_has_a_route_that_iam_permits(real: Template) -> None:
+    routes = [r["Properties"] for i, r in real.of_type("AWS::ApiGatewayV2::Route") if i.startswith("Acts")]
+
+    assert {(route["RouteKey"], route["AuthorizationType"]) for route in routes} == {
+        (f"POST {kind.path}", "AWS_IAM") for kind in ActKind
+    }
 
 
 def test_nobody_of_ours_reads_the_task_tokens_in_the_histories_of_workflows(real: Template) -> None:

@@ -10,7 +10,7 @@ import typer.main
 
 from nodeheal.cli.main import app
 from nodeheal.contract import names
-from stacks.functions import FUNCTIONS
+from nodeheal.contract.vocabulary import ActKind
 from stacks.operator import (
     COMMANDS,
     JOB_COMMANDS,
@@ -18,6 +18,7 @@ from stacks.operator import (
     POLICY_NAME,
     READ,
     READ_HEARTBEATS_AND_MARK,
+    VIEW_COMMANDS,
     every_permission,
 )
 from stacks.permission import ASK_CONTROLLER, READ_HEARTBEATS, Permission, only_keys
@@ -41,8 +42,8 @@ LOOKS |= {"appconfig:ListApplications", "appconfig:ListDeploymentStrategies", "s
 LOOKS.add("ssm:ListAssociations")
 # What only the functions do, with their budgets and their record.
 NEVER = re.compile(
-    r"ecs:(Stop|Start|Run|Register)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:(?!GetInstanceProfile)\w+|lambda:(?!GetAccountSettings|InvokeFunction)\w+"
-    r"|sns:(?!Subscribe|ConfirmSubscription|List|GetSubscriptionAttributes)\w+|sqs:(?!GetQueueAttributes)\w+|states:(Stop|Start)\w+|dynamodb:(Scan|DeleteTable|Batch\w+)|s3:Put\w+|secretsmanager:\w+"
+    r"ecs:(Stop|Start|Run|Register)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:(?!GetInstanceProfile)\w+|lambda:(?!GetAccountSettings)\w+"
+    r"|sns:(?!Subscribe|ConfirmSubscription|List|GetSubscriptionAttributes)\w+|sqs:(?!GetQueueAttributes)\w+|states:(Stop|Start|Send)\w+|events:\w+|dynamodb:(Scan|DeleteTable|Batch\w+)|s3:Put\w+|secretsmanager:\w+"
 )
 MANAGED_POLICY_CHARACTERS = 6_144
 
@@ -123,11 +124,15 @@ def test_each_fits_into_one_policy_with_the_longest_names_in_place(real: Templat
     assert len(joined) < MANAGED_POLICY_CHARACTERS
 
 
-def test_of_functions_they_call_those_that_check_what_is_asked() -> None:
-    calling = {r for one in every_permission() if "lambda:InvokeFunction" in one.actions for r in one.resources}
+def test_nobody_calls_a_function_past_the_api() -> None:
+    assert not [one for one in every_permission() if "lambda:InvokeFunction" in one.actions]
 
-    names_of = {spec.deployed_name for spec in FUNCTIONS if spec.stem in ("request_job", "reconcile_records")}
-    assert calling == {f"arn:{{partition}}:lambda:{{region}}:{{account}}:function:{name}" for name in names_of}
+
+def test_each_act_is_permitted_by_a_route_of_its_own() -> None:
+    routes = {r for one in every_permission() if one.actions == ("execute-api:Invoke",) for r in one.resources}
+
+    assert {route.partition("/POST")[2] for route in routes} == {kind.path for kind in ActKind}
+    assert not [route for route in routes if "*" in route]
 
 
 def test_who_pauses_writes_the_pauses_and_nothing_else() -> None:
@@ -138,9 +143,18 @@ def test_who_pauses_writes_the_pauses_and_nothing_else() -> None:
         assert write.conditions == only_keys(names.PAUSES_PK)
 
 
-def test_who_trains_changes_nothing_but_by_that_function() -> None:
+def test_who_trains_changes_nothing_but_by_the_acts_of_jobs() -> None:
     writes = re.compile(r":(Put|Update|Delete|Create|Register|Start|Stop|Send|Add|Remove|Tag|Untag|Pass|Invoke)\w*")
 
-    found = {action for one in every_permission(JOB_COMMANDS) for action in one.actions if writes.search(action)}
+    acting = [one for one in every_permission(JOB_COMMANDS) for action in one.actions if writes.search(action)]
 
-    assert found == {"lambda:InvokeFunction"}
+    assert {one.actions for one in acting} == {("execute-api:Invoke",)}
+    assert {r.partition("/POST")[2] for one in acting for r in one.resources} == {
+        kind.path for kind in (ActKind.SUBMIT_JOB, ActKind.STOP_JOB, ActKind.RESTART_JOB)
+    }
+
+
+def test_who_looks_changes_nothing() -> None:
+    verbs = {action.partition(":")[2] for one in every_permission(VIEW_COMMANDS) for action in one.actions}
+
+    assert {re.match("Get|List|Describe|Query|Scan", verb) is not None for verb in verbs} == {True}

@@ -13,21 +13,28 @@ import pytest
 from ministack.core.iam_evaluator import EvalContext, evaluate, parse_policy_document
 
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import ActKind
 from stacks.functions import FUNCTIONS
-from stacks.operator import COMMANDS, DOCTOR_COMMANDS, JOB_COMMANDS, NODE_COMMANDS
+from stacks.operator import COMMANDS, DOCTOR_COMMANDS, JOB_COMMANDS, NODE_COMMANDS, VIEW_COMMANDS
 from stacks.workflows import JOB, PARENT, Workflow
 from tests.infrastructure.filled import Place, name_of, properties
 from tests.infrastructure.synthesis import Template, synthesize
 from tests.infrastructure.test_permissions import as_list
 
 HERE = Place()
-OPERATOR, JOBS, DOCTOR, NODE = "operator", "jobs", "doctor", "node"
-PEOPLE = {"OperatorPolicy": OPERATOR, "OperatorJobsPolicy": JOBS, "OperatorDoctorPolicy": DOCTOR}
+VIEWER, OPERATOR, JOBS, DOCTOR, NODE = "viewer", "operator", "jobs", "doctor", "node"
+PEOPLE = {
+    "OperatorViewerPolicy": VIEWER,
+    "OperatorPolicy": OPERATOR,
+    "OperatorJobsPolicy": JOBS,
+    "OperatorDoctorPolicy": DOCTOR,
+}
 ARN = f"arn:{HERE.partition}:{{}}:{HERE.region}:{HERE.account}:"
 DYNAMO, EVENTS, SSM, STATES = (ARN.format(service) for service in ("dynamodb", "events", "ssm", "states"))
 TABLE, INDEX = f"{DYNAMO}table/nodeheal", f"{DYNAMO}table/nodeheal/index/{names.INDEX}"
 BEATS, BUS = f"{DYNAMO}table/{names.HEARTBEATS_TABLE}", f"{EVENTS}event-bus/{names.BUS}"
 ME = f"AROA{'X' * 17}:mi-0me"
+ACTS_API = "a1b2c3d4e5"  # as tests/infrastructure/filled.py has it
 TAGGED = {f"ssm:resourceTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE}
 
 
@@ -48,8 +55,11 @@ def event(source: str, detail_type: str) -> Request:
     return Request("events:PutEvents", BUS, {"events:source": source, "events:detail-type": detail_type})
 
 
+def act(kind: ActKind) -> Request:
+    return Request("execute-api:Invoke", f"{ARN.format('execute-api')}{ACTS_API}/$default/POST{kind.path}")
+
+
 RESUME = Request("states:SendTaskSuccess", "*")
-REQUEST_ACTION = event(names.OPERATOR_SOURCE, names.NODE_HEALTH_REPORTED)
 READ_NODE, WRITE_NODE = item("GetItem", "node#mi-0a1"), item("PutItem", "node#mi-0a1")
 READ_POOLS, LIST_POOL = item("Query", names.POOLS_PK), item("Query", "pool#train", on=INDEX)
 READ_INCIDENT, WRITE_INCIDENT = item("Query", "incident#inc-1"), item("PutItem", "incident#inc-1")
@@ -71,43 +81,41 @@ SUBSCRIBERS = Request("sns:ListSubscriptionsByTopic", ARN.format("sns") + names.
 LOG = Request("logs:GetLogEvents", f"{ARN.format('logs')}log-group:{names.JOB_LOG_GROUP}:log-stream:llama/main/1")
 FAMILIES = f"{ARN.format('ecs')}task-definition"
 REGISTER = Request("ecs:RegisterTaskDefinition", f"{FAMILIES}/nodeheal-llama:1")
-RECONCILE = Request("lambda:InvokeFunction", f"{ARN.format('lambda')}function:{names.RECONCILE_FUNCTION}")
-REQUEST_JOB = Request("lambda:InvokeFunction", f"{ARN.format('lambda')}function:{names.JOB_FUNCTION}")
 CHECKED = Request("cloudwatch:DescribeAlarms", "*")
 
 # What each command asks AWS for that tells it from others. Whoever lacks one of its requests cannot play it.
 PLAYED: Mapping[str, tuple[Request, ...]] = {
-    "approve": (READ_INCIDENT, READ_QUESTION, WRITE_INCIDENT, RESUME),
-    "refuse": (READ_INCIDENT, READ_QUESTION, WRITE_INCIDENT, RESUME),
+    "approve": (READ_INCIDENT, READ_QUESTION, act(ActKind.APPROVE)),
+    "refuse": (READ_INCIDENT, READ_QUESTION, act(ActKind.REFUSE)),
     "pause": (READ_NODE, WRITE_PAUSE),
     "unpause": (READ_POOLS, READ_PAUSES, WRITE_PAUSE),
     "breaker show": (item("Query", "line#BREAKER/train", on=INDEX),),
-    "breaker reset": (WRITE_POOL, item("Query", "line#BREAKER/train", on=INDEX), RESUME),
+    "breaker reset": (READ_POOLS, act(ActKind.RESET_BREAKER)),
     "incidents list": (READ_POOLS, LIST_POOL),
     "incidents show": (READ_INCIDENT,),
-    "incidents close": (READ_INCIDENT, WRITE_INCIDENT, WRITE_NODE, RESUME),
+    "incidents close": (READ_INCIDENT, act(ActKind.CLOSE_INCIDENT)),
     "incidents export": (READ_POOLS, LIST_POOL, READ_INCIDENT),
     "incidents rma": (READ_POOLS, LIST_POOL, READ_INCIDENT),
     "inject": (READ_NODE, INJECT, Request("ssm:SendCommand", HYBRID, TAGGED)),
     "nodes list": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
     "nodes show": (READ_NODE, SEE_POLICY),
     "nodes unenrolled": (item("Query", names.UNENROLLED_PK, on=INDEX),),
-    "nodes enroll": (WRITE_NODE, TAG),
-    "nodes release": (READ_NODE, WRITE_NODE, RESUME),
-    "nodes retire": (READ_NODE, WRITE_NODE, TAG),
-    "nodes isolate": (READ_NODE, REQUEST_ACTION),
-    "nodes drain": (READ_NODE, REQUEST_ACTION),
-    "nodes diagnose": (READ_NODE, REQUEST_ACTION),
-    "nodes reboot": (READ_NODE, REQUEST_ACTION),
-    "nodes replace": (READ_NODE, REQUEST_ACTION),
+    "nodes enroll": (READ_NODE, act(ActKind.ENROLL), TAG),
+    "nodes release": (READ_NODE, act(ActKind.RELEASE)),
+    "nodes retire": (READ_NODE, act(ActKind.RETIRE), TAG),
+    "nodes isolate": (READ_NODE, act(ActKind.ISOLATE)),
+    "nodes drain": (READ_NODE, act(ActKind.DRAIN)),
+    "nodes diagnose": (READ_NODE, act(ActKind.DIAGNOSE)),
+    "nodes reboot": (READ_NODE, act(ActKind.REBOOT)),
+    "nodes replace": (READ_NODE, act(ActKind.REPLACE)),
     "pools list": (
         READ_POOLS,
         LIST_POOL,
         item("GetItem", names.POLICY_PK),
         item("Query", "line#BUDGET/train", on=INDEX),
     ),
-    "reconcile": (RECONCILE,),
-    "pools sweep": (LIST_POOL, REQUEST_ACTION, READ_INCIDENT),
+    "reconcile": (act(ActKind.RECONCILE),),
+    "pools sweep": (LIST_POOL, act(ActKind.DIAGNOSE), READ_INCIDENT),
     "status": (
         READ_POOLS,
         LIST_POOL,
@@ -123,12 +131,12 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "policy edit": (SEE_POLICY, APPLY_POLICY),
     "policy diff": (SEE_POLICY,),
     "policy rollback": (APPLY_POLICY,),
-    "jobs submit": (READ_POOLS, LIST_POOL, READ_PAUSES, READ_JOB, REQUEST_JOB, SEE_POLICY, SUBSCRIBERS),
+    "jobs submit": (READ_POOLS, LIST_POOL, READ_PAUSES, READ_JOB, act(ActKind.SUBMIT_JOB), SEE_POLICY, SUBSCRIBERS),
     "jobs list": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
     "jobs top": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
     "jobs show": (READ_JOB, LIST_POOL, STAND_IN_LINE, SUBSCRIBERS),
-    "jobs stop": (READ_JOB, REQUEST_JOB),
-    "jobs restart": (READ_JOB, REQUEST_JOB),
+    "jobs stop": (READ_JOB, act(ActKind.STOP_JOB)),
+    "jobs restart": (READ_JOB, act(ActKind.RESTART_JOB)),
     "jobs wait": (READ_JOB,),
     "jobs logs": (READ_JOB, LOG),
     "doctor": (READ_POOLS, LIST_POOL, SEE_POLICY, CHECKED),
@@ -136,9 +144,9 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
 # Beside the role that a command is made for. An operator reads and writes the whole table; all may look at pools.
 ALSO = {
     "incidents list": {JOBS, DOCTOR},
-    "jobs list": {OPERATOR, DOCTOR},
-    "jobs top": {OPERATOR, DOCTOR},
-    "jobs wait": {OPERATOR},
+    "jobs list": {VIEWER, OPERATOR, DOCTOR},
+    "jobs top": {VIEWER, OPERATOR, DOCTOR},
+    "jobs wait": {VIEWER, OPERATOR},
     "nodes list": {DOCTOR, JOBS},
     "nodes unenrolled": {DOCTOR},
     "policy diff": {JOBS, DOCTOR},
@@ -152,6 +160,9 @@ NODES_OWN = (
 NOBODYS = {
     "the heartbeat of another node": item("UpdateItem", f"AROA{'X' * 17}:mi-0other", on=BEATS),
     "a heartbeat of no key": Request("dynamodb:UpdateItem", BEATS),
+    "a word of an operator": event(names.OPERATOR_SOURCE, names.NODE_HEALTH_REPORTED),
+    "a function, past the API": Request("lambda:InvokeFunction", f"{ARN.format('lambda')}function:nodeheal-do-act"),
+    "an answer, past the functions": RESUME,
     "a word of the control plane": event(names.CONTROL_SOURCE, names.APPROVAL_REQUESTED),
     "a scan of the table": Request("dynamodb:Scan", TABLE),
     "the key of approval links": Request(
@@ -181,13 +192,15 @@ NOT_OF_JOBS = {
         f"arn:aws:iam::{HERE.account}:role/{names.JOB_EXECUTION_ROLE.format(region=HERE.region)}",
         {"iam:PassedToService": "ecs-tasks.amazonaws.com"},
     ),
-    "another function": Request("lambda:InvokeFunction", f"{ARN.format('lambda')}function:nodeheal-judge-checks"),
     "a lease": item("PutItem", names.lease_pk("/data/ckpt")),
     "a deletion": item("DeleteItem", "job#llama"),
     "a query without a key": Request("dynamodb:Query", TABLE),
     "jobs and a node in one call": item("PutItem", "job#llama", "node#mi-0a1"),
-    "a request about a node": REQUEST_ACTION,
-    "events of two kinds in one call": event(names.OPERATOR_SOURCE, "several"),
+    "an act on a node": act(ActKind.DRAIN),
+    "an answer to a question, as an act": act(ActKind.APPROVE),
+    "a function, past the API": Request(
+        "lambda:InvokeFunction", f"{ARN.format('lambda')}function:nodeheal-request-job"
+    ),
 }
 
 
@@ -244,25 +257,25 @@ def may(role: str, request: Request, *attached: Any) -> bool:
 
 def players(requests: tuple[Request, ...]) -> set[str]:
     """Of people and nodes, who may make all of these."""
-    return {role for role in (OPERATOR, JOBS, DOCTOR, NODE) if all(may(role, request) for request in requests)}
+    return {role for role in (VIEWER, OPERATOR, JOBS, DOCTOR, NODE) if all(may(role, request) for request in requests)}
 
 
-def made_for() -> Iterator[tuple[str, str]]:
-    for role, commands in ((OPERATOR, NODE_COMMANDS), (JOBS, JOB_COMMANDS), (DOCTOR, DOCTOR_COMMANDS)):
-        yield from ((command, role) for command in commands)
+HOLDERS = ((VIEWER, VIEW_COMMANDS), (OPERATOR, NODE_COMMANDS), (JOBS, JOB_COMMANDS), (DOCTOR, DOCTOR_COMMANDS))
 
 
 def test_every_command_is_played_and_every_role_is_there() -> None:
     roles = documents()
 
     assert set(PLAYED) == set(COMMANDS)
-    assert set(roles) == {OPERATOR, JOBS, DOCTOR, NODE, PARENT, JOB, *(spec.stem for spec in FUNCTIONS)}
+    assert set(roles) == {VIEWER, OPERATOR, JOBS, DOCTOR, NODE, PARENT, JOB, *(spec.stem for spec in FUNCTIONS)}
     assert all(roles.values())
 
 
-@pytest.mark.parametrize(("command", "role"), list(made_for()))
-def test_a_command_is_for_its_role_and_for_those_that_are_named_and_for_nobody_else(command: str, role: str) -> None:
-    assert players(PLAYED[command]) == {role} | ALSO.get(command, set())
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_for_its_roles_and_for_those_that_are_named_and_for_nobody_else(command: str) -> None:
+    made_for = {role for role, commands in HOLDERS if command in commands}
+
+    assert players(PLAYED[command]) == made_for | ALSO.get(command, set())
 
 
 @pytest.mark.parametrize("request_", NODES_OWN, ids=lambda request: request.action)
@@ -321,7 +334,6 @@ def test_the_doctor_counts_nodes_and_reads_no_question(what: Request) -> None:
 
 # Of what people and nodes ask for, the functions that may ask for it, too. They share the table and its task tokens.
 FUNCTIONS_TOO: tuple[tuple[Request, set[str]], ...] = (
-    (REQUEST_ACTION, set()),
     (NODES_OWN[0], set()),
     (NODES_OWN[1], {"sweep"}),  # it writes there which interval it wants
     (APPLY_POLICY, set()),
@@ -333,7 +345,7 @@ FUNCTIONS_TOO: tuple[tuple[Request, set[str]], ...] = (
     (LOG, set()),
     (REGISTER, {"request_job"}),
     (Request("ecs:RegisterTaskDefinition", f"{FAMILIES}/billing:8"), set()),
-    (REQUEST_JOB, set()),
+    (act(ActKind.DRAIN), set()),
     (CHECKED, set()),
     (RUN_JOB, {"request_job", "sweep"}),
 )
@@ -359,10 +371,7 @@ def test_no_person_and_no_node_may_do_what_a_function_may() -> None:
     assert len(taken) > 40
     acting = {action: who for action, who in taken.items() if who and not _only_looks(action)}
     assert acting == {  # of the table's items: test_item_writers.py
-        "ecs:UpdateContainerInstancesState": {OPERATOR},  # `nodes release` brings one back; the tag holds it to ours
-        "ecs:UntagResource": {OPERATOR},
         "ssm:SendCommand": {OPERATOR},  # on a node: without a document of theirs it is nothing
-        "states:SendTaskSuccess": {OPERATOR},
         "sts:AssumeRole": {OPERATOR},  # of the role that asks controllers
     }
 

@@ -136,6 +136,7 @@ def test_a_node_may_speak_for_itself_and_nothing_else(real: Template) -> None:
 
 def test_the_outputs_have_the_names_that_tools_rely_on(real: Template) -> None:
     assert set(real.body["Outputs"]) == {
+        "ActsUrl",
         "AgentBucketKeyArn",
         "AgentBucketName",
         "AgentDownloadPolicyArn",
@@ -150,6 +151,7 @@ def test_the_outputs_have_the_names_that_tools_rely_on(real: Template) -> None:
         "OperatorDoctorPolicyArn",
         "OperatorJobsPolicyArn",
         "OperatorPolicyArn",
+        "OperatorViewerPolicyArn",
         "OwnersTopicArn",
         "PolicyPlace",
         "QuarantineUrl",

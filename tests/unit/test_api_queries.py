@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.api import queries
-from nodeheal.api.views import Act, Todo, TodoKind
-from nodeheal.contract.vocabulary import Verdict
+from nodeheal.api.views import Todo, TodoKind
+from nodeheal.contract.vocabulary import ActKind, Verdict
 from tests.unit.builders import xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 
@@ -28,7 +28,7 @@ def test_an_incident_that_was_handed_over_waits_to_be_closed() -> None:
     [todo] = todo_of(cluster)
 
     assert (todo.kind, todo.subject, todo.node) == (TodoKind.TAKE_OVER, cluster.incident_id, BROKEN)
-    assert todo.acts == (Act.CLOSE_INCIDENT,)
+    assert todo.acts == (ActKind.CLOSE_INCIDENT,)
     assert todo.since == cluster.ports.incidents.incident(cluster.incident_id).opened_at
 
 
@@ -41,7 +41,7 @@ def test_an_open_breaker_waits_to_be_reset_and_says_why_it_opened() -> None:
     [todo] = todo_of(cluster)
 
     assert (todo.kind, todo.subject, todo.node) == (TodoKind.RESET_BREAKER, "demo", None)
-    assert (todo.since, todo.why, todo.acts) == (opened_at, tripped.breaker_why, (Act.RESET_BREAKER,))
+    assert (todo.since, todo.why, todo.acts) == (opened_at, tripped.breaker_why, (ActKind.RESET_BREAKER,))
 
 
 @pytest.mark.parametrize("breaker", [True, False])

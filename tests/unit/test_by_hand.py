@@ -29,9 +29,9 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.domain.review.review import state_word, status_text
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.describe_act import describe_act
-from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.review_incidents import review_incident
 from nodeheal.services.steps import save_node
+from tests.support.acts import requested
 from tests.unit.builders import ACT, NOW, memory_ports, node, stored_node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import recoveries, with_policy
@@ -45,7 +45,7 @@ def asked(action: Action, policy: RecoveryPolicy = ACT, **more: Any) -> Story:
     ports = memory_ports()
     ports.nodes.save(node())
     ports.nodes.save(node("mi-free"))
-    return Story(request_action(NODE, action, "ada: it smells", ports, **more), policy=policy)
+    return Story(requested(NODE, action, "ada: it smells", ports, **more), policy=policy)
 
 
 @pytest.mark.parametrize("mode", ["observe", "approve", "act"])
@@ -83,30 +83,31 @@ def test_a_node_that_nothing_could_replace_is_not_taken_out_for_a_replacement(ot
         ports.nodes.save(node("mi-other", **other))
 
     with pytest.raises(ValueError, match="no free node that could take the place"):
-        request_action(NODE, Action.REPLACE, "ada: it smells", ports)
+        requested(NODE, Action.REPLACE, "ada: it smells", ports)
 
 
 def test_a_machine_that_ec2_makes_needs_no_free_node() -> None:
     ports = memory_ports()
     ports.nodes.save(node(provider=Provider.ec2))
 
-    assert request_action(NODE, Action.REPLACE, "ada: it smells", ports).subcode == "REPLACE"
+    assert requested(NODE, Action.REPLACE, "ada: it smells", ports).subcode == "REPLACE"
 
 
 @pytest.mark.parametrize(
     ("action", "then"),
     [
-        (Action.REPLACE, f"then    HyperPod terminates {NODE} and destroys all its volumes, and makes a new machine"),
-        (Action.REBOOT, f"then    it is rebooted; HyperPod takes no diagnostics: {NODE} stays out of service until a"),
-        (Action.ISOLATE, "then    it stays out of service until"),
+        (Action.REPLACE, f"HyperPod terminates {NODE} and destroys all its volumes, and makes a new machine"),
+        (Action.REBOOT, f"it is rebooted; HyperPod takes no diagnostics: {NODE} stays out of service until a"),
+        (Action.ISOLATE, "it stays out of service until"),
     ],
 )
 def test_what_follows_on_hyperpod_is_said_before(action: Action, then: str) -> None:
     ports = memory_ports()
     ports.nodes.save(node(provider=Provider.hyperpod))
 
-    *_, last = describe_act(stored_node(ports, NODE), action, "", ports, RecoveryPolicy())
+    *_, (label, last) = describe_act(stored_node(ports, NODE), action, "", ports, RecoveryPolicy())
 
+    assert label == "then"
     assert last.startswith(then)
 
 
@@ -151,7 +152,7 @@ def test_a_node_with_an_open_incident_is_left_to_it() -> None:
     ports.nodes.save(node(open_incident="inc-7"))
 
     with pytest.raises(ValueError, match="open incident, inc-7"):
-        request_action(NODE, Action.REBOOT, "ada: now", ports)
+        requested(NODE, Action.REBOOT, "ada: now", ports)
 
 
 def test_a_retired_or_unknown_node_is_refused_by_name() -> None:
@@ -159,15 +160,15 @@ def test_a_retired_or_unknown_node_is_refused_by_name() -> None:
     ports.nodes.save(node(state=NodeState.RETIRED))
 
     with pytest.raises(ValueError, match="is retired"):
-        request_action(NODE, Action.REBOOT, "ada: now", ports)
+        requested(NODE, Action.REBOOT, "ada: now", ports)
     with pytest.raises(NotFound, match="mi-0unknown"):
-        request_action("mi-0unknown", Action.REBOOT, "ada: now", ports)
+        requested("mi-0unknown", Action.REBOOT, "ada: now", ports)
 
 
 def test_a_whole_reboot_by_hand_returns_the_node_and_does_not_speak_against_it() -> None:
     cluster = FakeCluster(RecoveryPolicy(stable_seconds=0))  # a pool that is only observed
     save_node(cluster.ports, cluster.node(), job_id=None)
-    event = request_action(BROKEN, Action.REBOOT, "ada: a new kernel", cluster.ports)
+    event = requested(BROKEN, Action.REBOOT, "ada: a new kernel", cluster.ports)
 
     walked = cluster.reports(event)
 
@@ -190,9 +191,9 @@ def test_what_was_asked_for_while_the_breaker_was_open_is_done_after_its_reset_h
 def test_asking_twice_is_two_incidents() -> None:
     cluster = FakeCluster(RecoveryPolicy(stable_seconds=0), spare=False)
     save_node(cluster.ports, cluster.node(), job_id=None)
-    cluster.reports(request_action(BROKEN, Action.REBOOT, "ada: once", cluster.ports))
+    cluster.reports(requested(BROKEN, Action.REBOOT, "ada: once", cluster.ports))
 
-    again = request_action(BROKEN, Action.REBOOT, "ada: twice", cluster.ports)
+    again = requested(BROKEN, Action.REBOOT, "ada: twice", cluster.ports)
 
     assert ingest(again, cluster.ports, cluster.policy) == "OPENED"
     assert cluster.node().open_incident == incident_id_of(again)
@@ -235,7 +236,7 @@ def test_a_node_that_passes_a_diagnosis_by_hand_serves_at_once_and_one_that_does
     it = FakeCluster()
     it.diagnoses[SPARE] = Verdict.OK if has_passed else Verdict.FAILED
 
-    it.reports(request_action(SPARE, Action.ISOLATE, "ada: it is slow", it.ports, kind=DIAGNOSE))
+    it.reports(requested(SPARE, Action.ISOLATE, "ada: it is slow", it.ports, kind=DIAGNOSE))
 
     incident = it.ports.incidents.incident(it.incident_id)
     assert incident.ending is (Ending.RECOVERED if has_passed else Ending.HANDED_TO_A_HUMAN)
@@ -256,7 +257,7 @@ def mails(it: FakeCluster) -> list[Notification]:
 def test_an_isolation_that_was_asked_for_is_told_as_done_and_pages_nobody() -> None:
     it = FakeCluster()
 
-    it.reports(request_action(SPARE, Action.ISOLATE, "ada: a new riser", it.ports))
+    it.reports(requested(SPARE, Action.ISOLATE, "ada: a new riser", it.ports))
 
     [told] = mails(it)
     assert told.severity == "INFO"
@@ -269,7 +270,7 @@ def test_an_isolation_that_was_asked_for_is_told_as_done_and_pages_nobody() -> N
 def test_the_job_of_a_node_that_is_isolated_by_hand_goes_on_elsewhere() -> None:
     it = FakeCluster(ACT.model_copy(update={"move_job_seconds": 120}))
 
-    it.reports(request_action(BROKEN, Action.ISOLATE, "ada: it smells", it.ports))
+    it.reports(requested(BROKEN, Action.ISOLATE, "ada: it smells", it.ports))
 
     run = it.ports.jobs.runs("llama")[-1]
     assert it.node(BROKEN).state is NodeState.QUARANTINED

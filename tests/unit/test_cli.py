@@ -21,6 +21,7 @@ from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from tests.support.acts import MemoryControlPlane
 from tests.unit.builders import memory_ports, node
 
 RUN = CliRunner()
@@ -32,6 +33,8 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
     world = memory_ports()
     monkeypatch.setattr(connect, "ports", lambda table: world)
     monkeypatch.setattr(connect, "marks", MemoryMarks)
+    monkeypatch.setattr(connect, "policy_copy", lambda table: RecoveryPolicy())
+    monkeypatch.setattr(connect, "control_plane", lambda: MemoryControlPlane(world, RecoveryPolicy()))
     return world
 
 

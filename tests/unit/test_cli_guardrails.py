@@ -1,14 +1,13 @@
 """`nodeheal approve`, `refuse`, `pause`, `unpause` and `breaker`."""
 
 import json
-import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from nodeheal.cli import connect, node_acts
+from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.fleet.pause import NO_PAUSES
@@ -16,8 +15,9 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of, short_id
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators import do_act
 from nodeheal.services.operators.operator_guardrails import trip_breaker
-from nodeheal.services.operators.request_action import request_action
+from tests.support.acts import MemoryControlPlane, requested
 from tests.unit.builders import ACT, NOW, memory_ports, node
 from tests.unit.test_approval import Asked
 from tests.unit.test_queue import WAITS, stands
@@ -33,6 +33,7 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
     monkeypatch.setattr(connect, "ports", lambda table: world)
     monkeypatch.setattr(connect, "policy_copy", lambda table: RecoveryPolicy())
     monkeypatch.setattr(connect, "policy", RecoveryPolicy)
+    monkeypatch.setattr(connect, "control_plane", lambda: MemoryControlPlane(world, ACT))
     return world
 
 
@@ -41,6 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     it = Asked()
     monkeypatch.setattr(connect, "ports", lambda table: it.ports)
     monkeypatch.setattr(connect, "policy_copy", lambda table: RecoveryPolicy())
+    monkeypatch.setattr(connect, "control_plane", lambda: MemoryControlPlane(it.ports, ACT))
     return it
 
 
@@ -53,7 +55,7 @@ def test_an_answer_resumes_the_incident_and_says_what_went_on_record(asked: Aske
     answered = run(word, asked.id, "--why", "the job is done")
 
     assert answered.exit_code == 0
-    assert "(command): the job is done" in answered.output
+    assert "ed by ada: the job is done" in answered.output
     assert asked.resumed().outcome == outcome
 
 
@@ -64,7 +66,7 @@ def test_a_second_answer_is_refused_with_the_first(asked: Asked) -> None:
 
     assert again.exit_code == 1
     assert "waits for no approval" in again.output
-    assert re.search(r"It was refused by .* \(command\): no", again.output)
+    assert "It was refused by ada: no" in again.output
 
 
 def test_an_unknown_incident_is_named(asked: Asked) -> None:
@@ -202,64 +204,43 @@ def test_a_closed_breaker_is_not_reset(ports: Ports) -> None:
 
 
 @pytest.mark.parametrize("word", ["isolate", "reboot", "replace"])
-def test_what_is_asked_for_by_hand_goes_on_the_bus_and_names_its_incident(
-    ports: Ports, monkeypatch: pytest.MonkeyPatch, word: str
-) -> None:
-    sent: list[Any] = []
+def test_what_is_asked_for_by_hand_names_its_incident(ports: Ports, word: str) -> None:
     ports.nodes.save(node("mi-free"))
 
-    def put(event: Any) -> None:
-        sent.append(event)
-        ingest(event, ports, ACT)
+    answered = run("nodes", word, NODE, "--why", "it smells")
 
-    monkeypatch.setattr(connect, "put_request", put)
-
-    said = run("nodes", word, NODE, "--why", "it smells")
-
-    [event] = sent
-    assert (said.exit_code, event.subcode, event.node_id) == (0, word.upper(), NODE)
-    assert event.evidence.endswith(": it smells")
-    assert f"asked for; it is incident {incident_id_of(event)}:" in said.output
+    [incident] = ports.incidents.incidents.values()  # type: ignore[attr-defined]
+    assert (answered.exit_code, incident.root.subcode, incident.node_id) == (0, word.upper(), NODE)
+    assert incident.root.evidence == "ada: it smells"
+    assert f"asked for; it is incident {incident.incident_id}:" in answered.output
 
 
 def test_a_request_that_comes_second_is_told_which_incident_it_has_become_part_of(
     ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = request_action(NODE, Action.ISOLATE, "bob: me too", ports)
+    first = requested(NODE, Action.ISOLATE, "bob: me too", ports)
 
-    def both_at_once(event: Any) -> None:
+    def both_at_once(event: Any, *world: Any) -> None:
         ingest(first, ports, ACT)
-        ingest(event, ports, ACT)
+        ingest(event, *world)
 
-    monkeypatch.setattr(connect, "put_request", both_at_once)
+    monkeypatch.setattr(do_act, "ingest", both_at_once)
 
     said = run("nodes", "isolate", NODE, "--why", "it smells").output
 
-    assert f"it is part of {incident_id_of(first)} now and begins nothing" in said
+    assert f"it is part of {incident_id_of(first)} now" in said
     assert said.endswith(f"`nodeheal incidents show {short_id(incident_id_of(first))}`\n")
 
 
-def test_a_request_that_nobody_has_taken_yet_says_so(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[Any] = []
-    monkeypatch.setattr(connect, "put_request", sent.append)
-    monkeypatch.setattr(node_acts, "TAKEN_SECONDS", 0)
+def test_a_request_that_nothing_has_taken_is_to_be_made_again(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(do_act, "ingest", lambda *asked: None)
 
-    said = run("nodes", "isolate", NODE, "--why", "it smells").output
+    answered = run("nodes", "isolate", NODE, "--why", "it smells")
 
-    assert f"not taken within 0 s. It will be incident {incident_id_of(sent[0])}" in said
-
-
-def test_what_is_looked_for_is_asked_again_until_it_is_there_and_no_longer() -> None:
-    slept: list[float] = []
-    answers = iter([None, None, "inc-1"])
-
-    assert connect.within(10, lambda: next(answers), slept.append) == "inc-1"
-    assert slept == [connect.LOOK_EVERY] * 2
-    assert connect.within(1, lambda: None, slept.append) is None
-    assert len(slept) == 4
+    assert (answered.exit_code, "nothing was begun, try again" in answered.output) == (1, True)
 
 
 def test_nothing_is_asked_for_on_a_node_that_nobody_knows(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "put_request", lambda event: pytest.fail("it was sent"))
+    monkeypatch.setattr(connect, "control_plane", lambda: pytest.fail("it was asked for"))
 
     assert run("nodes", "reboot", "mi-0unknown", "--why", "x").exit_code == 1

@@ -17,9 +17,9 @@ from nodeheal.cli.report import plain
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, Verdict
 from nodeheal.domain.recovery.incident import History, incident_id_of, short_id
-from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
 from stacks.workflows import PARENT, Workflow
+from tests.support.acts import MemoryControlPlane, requested
 from tests.unit.builders import NOW, stored_job, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
@@ -34,6 +34,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     save_node(it.ports, it.node(), accelerators=8)
     monkeypatch.setattr(connect, "ports", lambda table: it.ports)
     monkeypatch.setattr(connect, "policy_copy", lambda table: it.policy)
+    monkeypatch.setattr(connect, "control_plane", lambda: MemoryControlPlane(it.ports, it.policy))
     monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
     it.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
     return it
@@ -245,7 +246,6 @@ def riddle_on(node_id: str, cluster: FakeCluster) -> str:
 def test_what_a_human_has_seen_to_is_closed_in_their_name(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect, "on_record", lambda why: f"ada: {why}")
     cluster.clock.advance(60)
     riddle = riddle_on(PEER, cluster)
 
@@ -276,7 +276,7 @@ def test_a_node_says_which_of_its_incidents_a_human_still_has(
 
 
 def test_what_was_asked_for_by_hand_says_by_whom_and_why(cluster: FakeCluster) -> None:
-    found = request_action(SPARE, Action.ISOLATE, "ada: a new riser", cluster.ports)
+    found = requested(SPARE, Action.ISOLATE, "ada: a new riser", cluster.ports)
     cluster.reports(found)
 
     asked, other = incident_id_of(found), next(one["incident"] for one in listed() if one["node"] == BROKEN)
@@ -322,7 +322,7 @@ def test_what_was_handed_over_says_what_is_needed_until_it_is_closed(
 
 
 def test_a_node_that_is_kept_out_is_released_or_retired(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = request_action(SPARE, Action.ISOLATE, "ada: a new riser", cluster.ports)
+    found = requested(SPARE, Action.ISOLATE, "ada: a new riser", cluster.ports)
     cluster.reports(found)
 
     [commands] = needed_of(incident_id_of(found)).values()

@@ -11,7 +11,6 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from typer.testing import CliRunner
 
-from nodeheal.adapters.aws import job_requests
 from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskDefinitions
 from nodeheal.cli import connect, job_log, job_wait
 from nodeheal.cli.main import app
@@ -27,7 +26,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.steps import save_node
-from tests.support.job_requests import answers
+from tests.support.acts import MemoryControlPlane
 from tests.support.jobs import ecs_job_of
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_job, stored_run
 from tests.workflows.job_cluster import JobCluster, fails, is_recovered
@@ -99,8 +98,7 @@ def put_in_place(it: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "task_definitions", lambda kind: it.definitions)
     monkeypatch.setattr(connect, "job_logs", lambda kind: it.logs)
     monkeypatch.setattr(connect, "owners", lambda: it.owners)
-    monkeypatch.setattr(job_requests, "ask_request_job", answers(it.ports, ACT, it.definitions))
-    monkeypatch.setattr(connect, "client_once", lambda service: None)
+    monkeypatch.setattr(connect, "control_plane", lambda: MemoryControlPlane(it.ports, ACT, it.definitions))
     monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
     monkeypatch.setattr(connect, "job_execution_url", lambda job, number: f"https://console.example/{job}-{number}")
     monkeypatch.setattr(job_wait.follow, "__defaults__", (it.sleep, lambda: it.clock().timestamp()))

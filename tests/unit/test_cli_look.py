@@ -16,7 +16,7 @@ import yaml
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from nodeheal.adapters.aws import calls, job_requests
+from nodeheal.adapters.aws import calls
 from nodeheal.api import queries
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.incidents import STATES
@@ -26,6 +26,7 @@ from nodeheal.cli.status_view import as_lines
 from nodeheal.cli.table import fitted
 from nodeheal.cli.watch import Screen, drawn, press, typed
 from nodeheal.contract import names
+from nodeheal.contract.acts import Act, ActDone, RecoveryRequested
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Trouble, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import moved
@@ -35,15 +36,29 @@ from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.incident import short_id
 from nodeheal.domain.review.review import StateWord
+from nodeheal.services.operators import do_act
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
-from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
-from tests.support.job_requests import answers
+from tests.support.acts import MemoryControlPlane, requested
 from tests.unit.builders import ACT, node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 RUN = CliRunner()
 FREE = "mi-0ddddddddddddddddd"
+
+
+class ActingCluster(MemoryControlPlane):
+    """What is asked for by hand is walked to its end at once."""
+
+    def __init__(self, it: FakeCluster) -> None:
+        super().__init__(it.ports, it.policy)
+        self._cluster = it
+
+    def do(self, act: Act, key: str) -> ActDone:
+        done = super().do(act, key)
+        if isinstance(done, RecoveryRequested):
+            self._cluster.walks(done.incident)
+        return done
 
 
 @pytest.fixture
@@ -53,9 +68,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(connect, "ports", lambda table: it.ports)
     monkeypatch.setattr(connect, "policy", lambda: it.policy)
     monkeypatch.setattr(connect, "policy_copy", lambda table: it.policy)
-    monkeypatch.setattr(connect, "put_request", it.reports)
-    monkeypatch.setattr(connect, "client_once", lambda service: None)
-    monkeypatch.setattr(job_requests, "ask_request_job", answers(it.ports, it.policy))
+    monkeypatch.setattr(connect, "control_plane", lambda: ActingCluster(it))
     monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
     monkeypatch.setattr(connect, "job_execution_url", lambda job, number: f"https://console.example/{job}-{number}")
     return it
@@ -148,7 +161,7 @@ def test_a_drain_is_draining_and_then_drained_by_whom_and_why(cluster: FakeClust
         return ends()
 
     cluster.on_wait = look
-    request = request_action(BROKEN, Action.ISOLATE, "ada: new cables", cluster.ports, kind=names.DRAIN)
+    request = requested(BROKEN, Action.ISOLATE, "ada: new cables", cluster.ports, kind=names.DRAIN)
 
     cluster.reports(request)
 
@@ -813,7 +826,7 @@ def test_a_node_that_is_isolated_by_hand_sends_its_job_elsewhere(cluster: FakeCl
 
 
 def test_a_node_with_a_job_is_diagnosed_only_where_that_is_meant(cluster: FakeCluster) -> None:
-    refused = run("nodes", "diagnose", BROKEN, "--why", "it is slow", code=2)
+    refused = run("nodes", "diagnose", BROKEN, "--why", "it is slow", code=1)
 
     run("nodes", "diagnose", SPARE, "--why", "it is slow", "--level", "3")
 
@@ -887,12 +900,11 @@ def test_an_act_says_that_it_waits_for_the_reset_of_an_open_breaker(cluster: Fak
 
 
 def test_a_sweep_goes_on_where_a_request_is_not_taken(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "put_request", lambda event: None)
-    monkeypatch.setattr(node_acts, "TAKEN_SECONDS", 0)
+    monkeypatch.setattr(do_act, "ingest", lambda *asked: None)
 
     said = run("pools", "sweep", "demo", "--why", "x", code=1)
 
-    assert f"1 of 1  {SPARE}  the request was not taken within 0 s" in said
+    assert f"1 of 1  {SPARE}  {SPARE} was changed by others in this moment" in said
 
 
 def test_a_drain_waits_for_the_end_of_the_job(cluster: FakeCluster) -> None:

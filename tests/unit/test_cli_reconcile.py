@@ -1,46 +1,25 @@
 """`nodeheal reconcile`: it says first what it will set right, and its exit code says whether nodeheal acts again."""
 
-import io
 import json
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from nodeheal.adapters.aws.reconciliation import ask_reconcile_records
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
-from nodeheal.contract import names
-from nodeheal.contract.reconcile import ReconcileAnswer, ReconcileRequest
-from nodeheal.services.operators.reconcile_records import reconcile_records
+from nodeheal.contract.acts import RecordsReconciled
+from tests.support.acts import MemoryControlPlane
 from tests.unit.builders import ACT
 from tests.unit.test_reconcile_records import A, Restored
 
 RUN = CliRunner()
 
 
-class Function:
-    """reconcile_records without Lambda: requests and answers go through JSON."""
-
-    def __init__(self, it: Restored, error: str = "") -> None:
-        self.it, self.error = it, error
-
-    def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
-        assert FunctionName == names.RECONCILE_FUNCTION
-        if self.error:
-            return {
-                "FunctionError": "Unhandled",
-                "Payload": io.BytesIO(json.dumps({"errorMessage": self.error}).encode()),
-            }
-        answer = reconcile_records(ReconcileRequest.model_validate_json(Payload, strict=True), self.it.ports, ACT)
-        return {"Payload": io.BytesIO(answer.model_dump_json().encode())}
-
-
 @pytest.fixture
 def it(monkeypatch: pytest.MonkeyPatch) -> Restored:
     it = Restored()
-    monkeypatch.setattr(connect, "client_once", lambda service: Function(it))
-    monkeypatch.setattr(connect, "client", lambda service: None)
+    monkeypatch.setattr(connect, "control_plane", lambda: MemoryControlPlane(it.ports, ACT))
     return it
 
 
@@ -84,8 +63,8 @@ def test_it_says_what_it_will_do_and_asks_first(it: Restored, monkeypatch: pytes
 
 
 def test_it_is_to_be_run_again_while_a_rank_is_still_to_end(it: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = ReconcileAnswer(lost_since=it.ports.clock(), lost_until=it.ports.clock(), waits_for=("task-1 of llama",))
-    monkeypatch.setattr(connect, "reconcile_records", lambda why, is_to_apply: waits)
+    waits = RecordsReconciled(lost_since=it.ports.clock(), lost_until=it.ports.clock(), waits_for=("task-1 of llama",))
+    monkeypatch.setattr(connect, "do", lambda act, result: waits)
 
     answered = run("--why", "restored")
 
@@ -107,8 +86,3 @@ def test_programs_read_json(it: Restored) -> None:
     assert (told["is_over"], done["is_over"]) == (False, True)
     assert told["corrections"] == done["corrections"]
     assert told["corrections"][-1]["about"] == A
-
-
-def test_a_function_that_broke_is_said_to_have(it: Restored) -> None:
-    with pytest.raises(ValueError, match=r"nodeheal-reconcile-records broke.*: AccessDenied; run the command again"):
-        ask_reconcile_records(Function(it, "AccessDenied"), ReconcileRequest(why="ada"))  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 from nodeheal.parsers.slurm_report import NodeOut, SlurmReport
+from tests.support.acts import MemoryControlPlane
 from tests.support.jobs import ecs_job_of
 from tests.unit.builders import ACT, NOW, memory_ports, node
 from tests.workflows.job_cluster import spec
@@ -73,6 +74,8 @@ class World:
         self.controllers = controllers
         monkeypatch.setattr(connect, "ports", lambda table: self.ports)
         monkeypatch.setattr(connect, "policy", lambda: ACT)
+        monkeypatch.setattr(connect, "policy_copy", lambda table: ACT)
+        monkeypatch.setattr(connect, "control_plane", lambda: MemoryControlPlane(self.ports, ACT))
         monkeypatch.setattr(connect, "slurm", lambda: controllers)
 
     def has(self, name: str, cluster: str = "lab", **changes: Any) -> "World":

@@ -38,8 +38,8 @@ from nodeheal.services.notify.compose_needed import Situation
 from nodeheal.services.notify.compose_waiting import compose_question, compose_waiting
 from nodeheal.services.notify.layout import plain
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
-from nodeheal.services.operators.request_action import request_action
 from stacks.settings import Settings
+from tests.support.acts import requested
 from tests.support.jobs import ecs_job_of
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_decide import SPARE, Story
@@ -569,7 +569,7 @@ def test_a_pause_is_ended_before_anything_is_requested(pause: str) -> None:
 
 
 def test_a_diagnosis_that_a_pause_holds_back_is_no_reason_to_isolate_the_node() -> None:
-    asked = request_action(BROKEN, Action.ISOLATE, "ada: it is slow", FakeCluster().ports, kind=DIAGNOSE)
+    asked = requested(BROKEN, Action.ISOLATE, "ada: it is slow", FakeCluster().ports, kind=DIAGNOSE)
 
     body = observed(event=asked, pause="demo")
 

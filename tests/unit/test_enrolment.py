@@ -18,14 +18,13 @@ from nodeheal.domain.fleet.enrolment import Enrolment, EnrolmentTag, Registry
 from nodeheal.domain.fleet.liveness import is_silent, liveness_of
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports
-from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.operators.operator_guardrails import pause_node
-from nodeheal.services.operators.request_action import request_action
-from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.recovery.spares import claim_spare
 from nodeheal.services.steps import save_node
+from tests.support.acts import MemoryControlPlane, requested
+from tests.support.enrolment import enroll, retire
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 
 NODE = node().node_id
@@ -39,6 +38,8 @@ def ports(clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> Ports:
     world.nodes.save(node())
     monkeypatch.setattr(connect, "ports", lambda table: world)
     monkeypatch.setattr(connect, "policy", lambda: ACT)
+    monkeypatch.setattr(connect, "policy_copy", lambda table: ACT)
+    monkeypatch.setattr(connect, "control_plane", lambda: MemoryControlPlane(world, ACT))
     return world
 
 
@@ -60,7 +61,7 @@ def stored(ports: Ports, node_id: str = NODE) -> Node:
 
 
 def test_an_enrolled_node_carries_the_mark_wherever_it_is_asked_for(ports: Ports, marks: MemoryMarks) -> None:
-    recorded, done = enroll_node(NODE, SAID, ports, marks)
+    recorded, done = enroll(NODE, SAID, ports, marks)
 
     assert marks.marked == BOTH
     assert done == (f"marked SSM managed node SSM/{NODE}", f"marked node of the cluster SCHEDULER/{NODE}")
@@ -70,7 +71,7 @@ def test_an_enrolled_node_carries_the_mark_wherever_it_is_asked_for(ports: Ports
 def test_a_node_that_serves_or_does_not_is_left_as_it_is(ports: Ports, marks: MemoryMarks) -> None:
     assert ports.nodes.save(replace(stored(ports), state=NodeState.QUARANTINED, agent_version="0.2.0"))
 
-    recorded, _ = enroll_node(NODE, SAID, ports, marks)
+    recorded, _ = enroll(NODE, SAID, ports, marks)
 
     assert recorded.state is NodeState.QUARANTINED
 
@@ -78,16 +79,16 @@ def test_a_node_that_serves_or_does_not_is_left_as_it_is(ports: Ports, marks: Me
 def test_an_ec2_node_is_marked_as_an_instance(ports: Ports, marks: MemoryMarks) -> None:
     ports.nodes.save(node("i-1", provider=Provider.ec2))
 
-    enroll_node("i-1", SAID, ports, marks)
+    enroll("i-1", SAID, ports, marks)
 
     assert marks.marked == {(Registry.EC2, "i-1"), (Registry.SCHEDULER, "i-1")}
 
 
 def test_enrolling_again_changes_nothing(ports: Ports, marks: MemoryMarks) -> None:
-    enroll_node(NODE, SAID, ports, marks)
+    enroll(NODE, SAID, ports, marks)
     before = stored(ports)
 
-    _, done = enroll_node(NODE, SAID, ports, marks)
+    _, done = enroll(NODE, SAID, ports, marks)
 
     assert done == ()
     assert stored(ports) == before
@@ -96,7 +97,7 @@ def test_enrolling_again_changes_nothing(ports: Ports, marks: MemoryMarks) -> No
 def test_what_a_human_has_said_already_is_left_alone(ports: Ports, marks: MemoryMarks) -> None:
     marks.marked.add((Registry.SSM, NODE))
 
-    _, done = enroll_node(NODE, SAID, ports, marks)
+    _, done = enroll(NODE, SAID, ports, marks)
 
     assert done == (f"marked node of the cluster SCHEDULER/{NODE}",)
 
@@ -110,7 +111,7 @@ def test_a_node_that_a_registry_does_not_know_is_refused_before_anything_is_mark
     marks.unknown.add((registry, NODE))
 
     with pytest.raises(NotFound, match=f"know no {called} {NODE}.*; nothing was done"):
-        enroll_node(NODE, replace(SAID, is_spare=True), ports, marks)
+        enroll(NODE, replace(SAID, is_spare=True), ports, marks)
 
     assert marks.marked == set()
     assert not stored(ports).is_spare
@@ -143,7 +144,7 @@ def test_a_node_whose_agent_has_never_reported_is_recorded_and_told_to_be_so(por
 def test_its_first_word_makes_it_a_node_like_any_other_and_what_the_operator_said_stays(
     ports: Ports, marks: MemoryMarks, clock: FrozenClock
 ) -> None:
-    enroll_node(NEW, replace(SAID, is_spare=True, rack="r7"), ports, marks)
+    enroll(NEW, replace(SAID, is_spare=True, rack="r7"), ports, marks)
     clock.advance(300)
 
     ingest(heartbeat(), ports, ACT)
@@ -155,8 +156,8 @@ def test_its_first_word_makes_it_a_node_like_any_other_and_what_the_operator_sai
 
 
 def test_its_first_word_may_be_its_boot_or_a_fault(ports: Ports, marks: MemoryMarks) -> None:
-    enroll_node(NEW, SAID, ports, marks)
-    enroll_node("mi-2", SAID, ports, marks)
+    enroll(NEW, SAID, ports, marks)
+    enroll("mi-2", SAID, ports, marks)
     said = heartbeat().model_dump(include=set(NodeBooted.model_fields))
 
     on_node_booted(NodeBooted(**said, booted_at=NOW, address="10.0.0.7", accelerators=8), ports)
@@ -169,7 +170,7 @@ def test_its_first_word_may_be_its_boot_or_a_fault(ports: Ports, marks: MemoryMa
 def test_an_agent_that_names_another_pool_is_in_the_one_that_the_operator_named(
     ports: Ports, marks: MemoryMarks
 ) -> None:
-    enroll_node(NEW, SAID, ports, marks)
+    enroll(NEW, SAID, ports, marks)
 
     ingest(heartbeat(pool="other"), ports, ACT)
 
@@ -177,7 +178,7 @@ def test_an_agent_that_names_another_pool_is_in_the_one_that_the_operator_named(
 
 
 def test_what_others_say_of_a_node_that_was_never_heard_is_history(ports: Ports, marks: MemoryMarks) -> None:
-    enroll_node(NEW, SAID, ports, marks)
+    enroll(NEW, SAID, ports, marks)
     fault = heartbeat(family=Family.host, code="instance_impaired", verdict=Verdict.FAILED, source="aws.ec2")
 
     became = ingest(fault, ports, ACT)
@@ -189,7 +190,7 @@ def test_what_others_say_of_a_node_that_was_never_heard_is_history(ports: Ports,
 def test_one_that_never_spoke_is_not_silent_no_spare_and_takes_no_order(
     ports: Ports, marks: MemoryMarks, clock: FrozenClock
 ) -> None:
-    enroll_node(NEW, replace(SAID, is_spare=True), ports, marks)
+    enroll(NEW, replace(SAID, is_spare=True), ports, marks)
     clock.advance(86_400)
 
     new = stored(ports, NEW)
@@ -197,13 +198,13 @@ def test_one_that_never_spoke_is_not_silent_no_spare_and_takes_no_order(
     assert not is_silent(liveness_of(new), ACT.silence, clock())
     assert claim_spare(stored(ports), "inc-1", ports, ACT) is None
     with pytest.raises(ValueError, match="never been heard"):
-        request_action(NEW, Action.REBOOT, "ada: x", ports)
+        requested(NEW, Action.REBOOT, "ada: x", ports)
 
 
 def test_a_node_that_never_comes_is_retired(ports: Ports, marks: MemoryMarks) -> None:
-    enroll_node(NEW, replace(SAID, rack="r7"), ports, marks)
+    enroll(NEW, replace(SAID, rack="r7"), ports, marks)
 
-    gone, _ = retire_node(NEW, "sent back", ports, marks)
+    gone, _ = retire(NEW, "sent back", ports, marks)
 
     assert (gone.state, marks.marked, marks.racks) == (NodeState.RETIRED, set(), {})
 
@@ -232,14 +233,14 @@ def test_what_nobody_can_look_up_is_refused(
     ports: Ports, marks: MemoryMarks, node_id: str, pool: str, why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        enroll_node(node_id, replace(SAID, pool=pool), ports, marks)
+        enroll(node_id, replace(SAID, pool=pool), ports, marks)
 
 
 def test_an_enrolment_that_was_a_slip_is_said_again(ports: Ports, marks: MemoryMarks) -> None:
     slip = replace(SAID, pool="dmeo", cluster="training", scheduler=SchedulerKind.ECS)
-    enroll_node("i-0123456789abcdef0", slip, ports, marks)
+    enroll("i-0123456789abcdef0", slip, ports, marks)
 
-    again, _ = enroll_node("i-0123456789abcdef0", replace(SAID, cluster="other"), ports, marks)
+    again, _ = enroll("i-0123456789abcdef0", replace(SAID, cluster="other"), ports, marks)
 
     assert (again.pool, again.cluster, again.provider) == ("demo", "other", Provider.ec2)
 
@@ -250,7 +251,7 @@ def test_an_agent_that_reports_while_it_is_enrolled_has_the_word(ports: Ports, m
             super().put(node, mark, rack)
             ingest(heartbeat(), ports, ACT)
 
-    recorded, _ = enroll_node(NEW, replace(SAID, rack="r7"), ports, Busy())
+    recorded, _ = enroll(NEW, replace(SAID, rack="r7"), ports, Busy())
 
     assert (recorded.state, recorded.boot_id, recorded.rack) == (NodeState.HEALTHY, "boot-1", "r7")
 
@@ -264,7 +265,7 @@ def test_an_agent_that_reports_from_another_pool_while_it_is_enrolled_is_told_to
             ingest(heartbeat().model_copy(update={"pool": "other"}), ports, ACT)
 
     with pytest.raises(ValueError, match="says that it is of pool other, not demo"):
-        enroll_node(NEW, SAID, ports, Busy())
+        enroll(NEW, SAID, ports, Busy())
 
 
 def test_a_node_that_is_known_is_not_moved_by_what_its_agent_says(ports: Ports) -> None:
@@ -274,11 +275,11 @@ def test_a_node_that_is_known_is_not_moved_by_what_its_agent_says(ports: Ports) 
 
 
 def test_a_rack_is_recorded_marked_and_changed(ports: Ports, marks: MemoryMarks) -> None:
-    enroll_node(NODE, SAID, ports, marks)
-    enroll_node(NODE, replace(SAID, rack="r7"), ports, marks)
-    _, done = enroll_node(NODE, replace(SAID, rack="r8"), ports, marks)
+    enroll(NODE, SAID, ports, marks)
+    enroll(NODE, replace(SAID, rack="r7"), ports, marks)
+    _, done = enroll(NODE, replace(SAID, rack="r8"), ports, marks)
 
-    _, again = enroll_node(NODE, SAID, ports, marks)
+    _, again = enroll(NODE, SAID, ports, marks)
 
     assert (len(done), again) == (3, ())
     assert (set(marks.racks.values()), stored(ports).rack) == ({"r8"}, "r8")
@@ -294,7 +295,7 @@ def test_what_fails_in_one_rack_has_that_in_common(ports: Ports, marks: MemoryMa
     names = [f"mi-{number}" for number in range(3)]
     for name in names:
         ports.nodes.save(node(name))
-        enroll_node(name, replace(SAID, rack="r7"), ports, marks)
+        enroll(name, replace(SAID, rack="r7"), ports, marks)
 
     for number, name in enumerate(names):
         ingest(xid(79, node_id=name, instance_id=name, event_id=f"e{number}", boot_id="boot-1"), ports, ACT)
@@ -320,7 +321,7 @@ def test_a_node_that_works_keeps_its_job_and_one_that_was_put_aside_the_reason_w
 ) -> None:
     save_node(ports, stored(ports), job_id="llama", state=NodeState.QUARANTINED, state_reason="XID 79")
 
-    enroll_node(NODE, replace(SAID, accelerators=8), ports, marks)
+    enroll(NODE, replace(SAID, accelerators=8), ports, marks)
 
     assert (stored(ports).job_id, stored(ports).state_reason) == ("llama", "XID 79")
 
@@ -340,7 +341,7 @@ def test_what_cannot_be_is_refused(
     save_node(ports, stored(ports), **record)
 
     with pytest.raises(ValueError, match=why.replace(".", r"\.")):
-        enroll_node(NODE, replace(SAID, **said), ports, marks)
+        enroll(NODE, replace(SAID, **said), ports, marks)
 
     assert marks.marked == set()
 
@@ -349,11 +350,11 @@ def test_what_breaks_off_says_how_far_it_came_and_goes_on_from_there(ports: Port
     marks.broken = {Registry.SCHEDULER}
 
     with pytest.raises(HalfDone, match=f"the connection is broken; done: marked SSM managed node SSM/{NODE}"):
-        enroll_node(NODE, replace(SAID, is_spare=True), ports, marks)
+        enroll(NODE, replace(SAID, is_spare=True), ports, marks)
     assert not stored(ports).is_spare
 
     marks.broken = set()
-    enroll_node(NODE, replace(SAID, is_spare=True), ports, marks)
+    enroll(NODE, replace(SAID, is_spare=True), ports, marks)
     assert (marks.marked, stored(ports).is_spare) == (BOTH, True)
 
 
@@ -385,7 +386,7 @@ def test_a_spare_is_taken_before_a_node_that_happens_to_be_free(ports: Ports) ->
 
 @pytest.mark.parametrize("state", [NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION, NodeState.QUARANTINED])
 def test_a_retired_node_carries_no_mark(ports: Ports, marks: MemoryMarks, state: NodeState) -> None:
-    enroll_node(NODE, replace(SAID, is_spare=True), ports, marks)
+    enroll(NODE, replace(SAID, is_spare=True), ports, marks)
     save_node(ports, stored(ports), state=state)
 
     said = run("retire", NODE, "--why", "beyond repair")
@@ -395,20 +396,20 @@ def test_a_retired_node_carries_no_mark(ports: Ports, marks: MemoryMarks, state:
 
 
 def test_retiring_that_broke_off_goes_on(ports: Ports, marks: MemoryMarks) -> None:
-    enroll_node(NODE, SAID, ports, marks)
+    enroll(NODE, SAID, ports, marks)
     marks.broken = {Registry.SCHEDULER}
     with pytest.raises(HalfDone, match="took the mark off SSM"):
-        retire_node(NODE, "sold", ports, marks)
+        retire(NODE, "sold", ports, marks)
 
     marks.broken = set()
-    retire_node(NODE, "sold", ports, marks)
+    retire(NODE, "sold", ports, marks)
 
     assert (stored(ports).state, stored(ports).state_reason, marks.marked) == (NodeState.RETIRED, "sold", set())
 
 
 def test_why_it_was_retired_first_holds(ports: Ports, marks: MemoryMarks) -> None:
     for why in ("sold", "again"):
-        retire_node(NODE, why, ports, marks)
+        retire(NODE, why, ports, marks)
 
     assert stored(ports).state_reason == "sold"
 
@@ -416,7 +417,7 @@ def test_why_it_was_retired_first_holds(ports: Ports, marks: MemoryMarks) -> Non
 def test_a_machine_that_is_gone_is_retired_all_the_same(ports: Ports, marks: MemoryMarks) -> None:
     marks.unknown = BOTH
 
-    node_after, done = retire_node(NODE, "sold", ports, marks)
+    node_after, done = retire(NODE, "sold", ports, marks)
 
     assert (node_after.state, done) == (NodeState.RETIRED, [])
 
@@ -428,7 +429,7 @@ def test_a_node_that_serves_is_not_retired(ports: Ports, marks: MemoryMarks, rec
     save_node(ports, stored(ports), **record)
 
     with pytest.raises(ValueError, match=why):
-        retire_node(NODE, "sold", ports, marks)
+        retire(NODE, "sold", ports, marks)
 
     assert stored(ports).state is NodeState.HEALTHY
 

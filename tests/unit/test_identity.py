@@ -16,11 +16,11 @@ from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.upsert_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.intake.wakeup import on_node_booted
-from nodeheal.services.operators.request_action import request_action
+from tests.support.acts import requested
+from tests.support.enrolment import enroll
 from tests.unit.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, node, stored_node, xid
 from tests.unit.signing import signed_by
 from tests.unit.test_enrolment import SAID
@@ -106,15 +106,6 @@ def test_a_node_does_not_speak_as_aws_or_as_the_control_plane(world: World) -> N
     assert len(kept(world)) == 3
 
 
-def test_an_operator_may_send_requests_and_no_faults(world: World) -> None:
-    it = world.serves(Incident())
-
-    lambdas.ingest.handler(batch(on_bus(xid(79, node_id=C, observed_at=it.clock()), names.OPERATOR_SOURCE)), None)
-
-    assert it.node(C).open_incident is None
-    assert kept(world) == ["an operator may send requests only, and no '79' of 'kernel_log'"]
-
-
 # S6: nothing counts before it is enrolled ----------------------------------------------------------------------------
 
 
@@ -157,7 +148,7 @@ def test_a_machine_that_is_launched_with_the_tag_is_enrolled_in_the_pool_of_its_
 def test_an_operator_enrols_a_node_that_reports_already_in_the_pool_that_he_names(ports: Ports) -> None:
     on_node_booted(boot_of(GHOST, pool="as-it-says", address="10.0.0.9"), ports)
 
-    enrolled, _ = enroll_node(GHOST, SAID, ports, MemoryMarks())
+    enrolled, _ = enroll(GHOST, SAID, ports, MemoryMarks())
 
     assert (enrolled.state, enrolled.pool, enrolled.address) == (NodeState.HEALTHY, SAID.pool, "10.0.0.9")
     assert list(ports.nodes.unenrolled()) == []
@@ -169,7 +160,7 @@ def test_nobody_asks_for_anything_on_a_node_that_is_not_enrolled(ports: Ports) -
     on_node_booted(boot_of(GHOST), ports)
 
     with pytest.raises(ValueError, match="not enrolled"):
-        request_action(GHOST, Action.REBOOT, "ada: it smells", ports)
+        requested(GHOST, Action.REBOOT, "ada: it smells", ports)
 
 
 def test_an_event_decides_neither_pool_nor_cluster_nor_provider(ports: Ports, clock: FrozenClock) -> None:

@@ -6,22 +6,19 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
-from pydantic import ValidationError
 
 import lambdas.answer_approval
 import lambdas.find_checkpoint
 import lambdas.ingest
 import lambdas.notify
 import lambdas.operation
-import lambdas.reconcile_records
-import lambdas.request_job
 import lambdas.return_to_service
 import lambdas.signatures
 import lambdas.sweep
@@ -30,6 +27,7 @@ import lambdas.wakeup
 from lambdas import composition
 from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract import names
+from nodeheal.contract.acts import Reconcile
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
@@ -45,8 +43,8 @@ from nodeheal.operations import engine
 from nodeheal.operations.verbs import ANSWERS
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
-from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery import new_machine
+from tests.support.acts import does, requested
 from tests.unit.builders import (
     ACT,
     DIAGNOSTICS,
@@ -289,10 +287,6 @@ def test_no_step_and_no_answer_is_taken_while_the_records_went_back(world: World
         lambdas.return_to_service.handler(request, None)
     with pytest.raises(NotAccepted, match="the records went back"):
         wake(names.ECS_TASK_STATE_CHANGE, {"taskArn": "arn", "lastStatus": "RUNNING"})
-    refused = lambdas.request_job.handler({"act": "RESTART", "name": "llama"}, None)
-
-    assert refused is not None
-    assert (refused["kind"], refused["code"]) == ("REFUSED", "NOT_NOW")
     assert it.ports.workflows.resumed == {}  # type: ignore[attr-defined]
 
 
@@ -309,24 +303,12 @@ def test_the_sweep_only_pages_while_the_records_went_back_and_that_page_is_sent(
 
 
 def test_work_goes_on_once_a_person_has_set_the_records_right(world: World) -> None:
-    restored(world)
+    it = restored(world)
     lambdas.ingest.handler(batch(on_bus(xid(48))), None)
 
-    answer = lambdas.reconcile_records.handler({"why": "ada: restored", "is_to_apply": True}, None)
+    does(Reconcile(why="restored", is_to_apply=True), it.ports, ACT)
 
-    assert answer is not None
-    assert answer["is_over"]
     assert lambdas.ingest.handler(batch(on_bus(xid(48))), None) == {"batchItemFailures": []}
-
-
-@pytest.mark.parametrize("event", [{}, {"why": ""}, {"why": "ada", "is_to_apply": "yes"}, {"why": "a", "more": 1}])
-def test_what_is_no_request_to_reconcile_sets_nothing_right(world: World, event: dict[str, Any]) -> None:
-    it = restored(world)
-
-    with pytest.raises(ValidationError):
-        lambdas.reconcile_records.handler(event, None)
-
-    assert it.ports.epoch.read().has_gone_back
 
 
 # wakeup ---------------------------------------------------------------------------------------------------------------
@@ -612,18 +594,9 @@ def test_a_function_of_one_operation_reads_the_policy_where_it_may(
 # What only an operator may ask for
 
 
-def test_a_request_by_hand_is_taken_from_an_operator(world: World) -> None:
-    it = world.serves(Incident())
-    asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports)
-
-    lambdas.ingest.handler(batch(on_bus(asked, names.OPERATOR_SOURCE)), None)
-
-    assert it.ports.incidents.history(incident_id_of(asked)).incident.root == asked
-
-
 def test_a_node_that_speaks_as_an_operator_is_not_heard_and_its_words_are_kept(world: World) -> None:
     it = world.serves(Incident())
-    asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports)
+    asked = requested(C, Action.REBOOT, "ada: it smells", it.ports)
 
     answer = lambdas.ingest.handler(batch(on_bus(asked)), None)
 
@@ -646,7 +619,7 @@ def test_what_went_around_the_bus_is_an_event_like_any_other(world: World) -> No
 
 def test_around_the_bus_too_no_node_speaks_as_an_operator(world: World) -> None:
     it = world.serves(Incident())
-    asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports).model_dump(mode="json")
+    asked = requested(C, Action.REBOOT, "ada: it smells", it.ports).model_dump(mode="json")
     forged = {"source": names.OPERATOR_SOURCE, "detail": asked}
 
     signed = signed_by(C, asked)
@@ -849,36 +822,3 @@ def test_a_sweep_makes_up_for_a_lost_start(world: World) -> None:
     lambdas.sweep.handler({}, None)
 
     assert it.node(C).open_incident in started
-
-
-@pytest.mark.parametrize(
-    "dated",
-    [NOW.replace(year=2099), NOW + timedelta(hours=14), NOW - timedelta(hours=14), NOW.replace(year=2001)],
-    ids=str,
-)
-def test_a_request_that_is_dated_by_a_wrong_clock_is_of_the_time_of_the_bus_and_says_so(
-    world: World, dated: datetime
-) -> None:
-    it = world.serves(Incident())
-    asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports).model_copy(update={"observed_at": dated})
-    before = it.node(C)
-
-    lambdas.ingest.handler(batch(on_bus(asked, names.OPERATOR_SOURCE)), None)
-
-    root = it.ports.incidents.incident(str(it.node(C).open_incident)).root
-    assert root.observed_at == NOW
-    assert root.evidence == f"ada: it smells (the request was dated {dated:%Y-%m-%d %H:%M:%S} UTC)"
-    assert it.node(C).last_seen == before.last_seen
-
-
-def test_a_request_by_hand_is_no_word_of_the_node(world: World) -> None:
-    it = world.serves(Incident())
-    asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports)
-
-    lambdas.ingest.handler(batch(on_bus(asked, names.OPERATOR_SOURCE)), None)
-    lambdas.ingest.handler(
-        batch(on_bus(asked.model_copy(update={"source": "kernel_log"}), names.OPERATOR_SOURCE)), None
-    )
-
-    told = [why for _, why in it.ports.notifier.quarantined]  # type: ignore[attr-defined]
-    assert told == ["an operator may send requests only, and no 'operator_request' of 'kernel_log'"]

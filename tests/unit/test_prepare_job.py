@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
-from nodeheal.contract.job_acts import JobRecorded, SubmitJob
+from nodeheal.contract.acts import JobRecorded, SubmitJob
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.jobs.job import Run
@@ -15,9 +15,9 @@ from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.prepare_job import Plan, differences, file_doubts, prepare_job
-from nodeheal.services.jobs.request_job import request_job
 from nodeheal.services.operators.look_at_job import look_at_job
 from nodeheal.services.operators.operator_guardrails import pause_pool
+from tests.support.acts import does
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 
 TRAINER = TaskDefinition("trainer:7", (Container("trainer"),))
@@ -43,7 +43,7 @@ def world(*others: Any) -> tuple[Ports, MemoryTaskDefinitions]:
 
 def submits(said: JobSpec, ports: Ports, recipes: MemoryTaskDefinitions) -> None:
     """A person submits it; one that is there already stays."""
-    answer = request_job(SubmitJob(spec=said, is_idempotent=True), ports, ACT, lambda kind: recipes)
+    answer = does(SubmitJob(spec=said, is_idempotent=True), ports, ACT, definitions=recipes)
     assert isinstance(answer, JobRecorded), answer
 
 

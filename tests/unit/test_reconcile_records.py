@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from nodeheal.contract.acts import Reconcile, RecordsReconciled
 from nodeheal.contract.names import JOB_VARIABLE, RUN_VARIABLE
-from nodeheal.contract.reconcile import ReconcileAnswer, ReconcileRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, JobState, NodeState, Provider, VerbName
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
@@ -25,6 +25,7 @@ from nodeheal.services.records_epoch import refuse_if_gone_back
 from nodeheal.services.sweep import page_gone_back
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.injected_failures import How, InjectedFailure
+from tests.support.acts import ADA
 from tests.support.jobs import ecs_job
 from tests.unit.builders import (
     ACT,
@@ -45,7 +46,7 @@ from tests.workflows.places import place_called, places
 MODULE = "services/operators/reconcile_records.py"
 A, C = node().node_id, "mi-0c"
 HOUR = timedelta(hours=1)
-WHY = "ada: restored to 11:00"
+WHY = "restored to 11:00"
 
 
 class Restored:
@@ -81,14 +82,14 @@ class Restored:
         job_under_way(self.ports, VerbName.WATCH_GANG)
         return run
 
-    def reconcile(self, *, is_to_apply: bool = True) -> ReconcileAnswer:
-        return reconcile_records(ReconcileRequest(why=WHY, is_to_apply=is_to_apply), self.ports, ACT)
+    def reconcile(self, *, is_to_apply: bool = True) -> RecordsReconciled:
+        return reconcile_records(Reconcile(why=WHY, is_to_apply=is_to_apply), ADA, self.ports, ACT)
 
     def attempts(self, node_id: str) -> int:
         return self.ports.attempts.spent(node_scope(node_id), ACT.limits[Action.REBOOT])[Action.REBOOT]
 
 
-def about(answer: ReconcileAnswer) -> list[str]:
+def about(answer: RecordsReconciled) -> list[str]:
     return [correction.about for correction in answer.corrections]
 
 
@@ -97,7 +98,7 @@ def test_records_that_are_whole_are_left_alone() -> None:
     it.ports.epoch.in_table = NOW  # type: ignore[attr-defined]
     it.started(Started(node_id=A))
 
-    assert it.reconcile() == ReconcileAnswer(is_over=True)
+    assert it.reconcile() == RecordsReconciled(is_over=True)
     assert it.attempts(A) == 0
 
 
@@ -348,10 +349,10 @@ class Broken(Restored):
         place = place_called(call)
         self.places |= {(place.module, place.call)} if place is not None else set()
 
-    def command(self) -> ReconcileAnswer:
+    def command(self) -> RecordsReconciled:
         with self.fuse.working():
-            request = ReconcileRequest(why=WHY, is_to_apply=True)
-            return reconcile_records(request, fused(self.ports, self.fuse), ACT)
+            act = Reconcile(why=WHY, is_to_apply=True)
+            return reconcile_records(act, ADA, fused(self.ports, self.fuse), ACT)
 
     def outcome(self) -> object:
         """What is on record afterwards. Whether a human closes an incident or has one left, depends on the break."""

@@ -17,7 +17,7 @@ from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.operators.retire_node import retire_node
+from tests.support.enrolment import retire
 from tests.support.jobs import ecs_job
 from tests.unit.builders import (
     FrozenClock,
@@ -105,10 +105,10 @@ def test_a_retirement_that_died_leaves_no_slot_and_no_incident_when_it_is_called
     it, marks = handed_over(NodeState.QUARANTINED), NoMarks()
     works, it.ports.pools.release = it.ports.pools.release, lost_call  # type: ignore[method-assign]
     with pytest.raises(ConnectionError):
-        retire_node(A, "ada: beyond repair", it.ports, marks)
+        retire(A, "ada: beyond repair", it.ports, marks)
     it.ports.pools.release = works  # type: ignore[method-assign]
 
-    retire_node(A, "ada: beyond repair", it.ports, marks)
+    retire(A, "ada: beyond repair", it.ports, marks)
 
     slots, _, named, state = left_of(it)
     assert (it.node().state, slots, named, state) == (NodeState.RETIRED, [], None, IncidentState.CLOSED)
@@ -118,7 +118,7 @@ def test_a_node_in_service_is_not_retired_because_its_recovery_broke() -> None:
     it = handed_over(NodeState.HEALTHY)
 
     with pytest.raises(ValueError, match="runs llama"):
-        retire_node(A, "ada: beyond repair", it.ports, NoMarks())
+        retire(A, "ada: beyond repair", it.ports, NoMarks())
 
     assert it.node().state is NodeState.HEALTHY
 

@@ -14,13 +14,14 @@ from nodeheal.domain.fleet.enrolment import Enrolment
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode, NewNodes, PoolPolicy
 from nodeheal.operations.new_node import stand_in_line
-from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.intake.new_nodes import diagnose_new_nodes
 from nodeheal.services.jobs.prepare_job import scheduler_of_pool
-from nodeheal.services.operators.describe_act import describe_act, why_not_now
+from nodeheal.services.operators.check_act import why_not_now
+from nodeheal.services.operators.describe_act import describe_act
 from nodeheal.services.operators.node_availability import availability_of
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.steps import save_node
+from tests.support.enrolment import enroll
 from tests.support.example_scheduler import ExampleGate, example_scheduler
 from tests.support.jobs import ecs_job
 from tests.unit.builders import ACT, behave_as, memory_ports, node, scheduler_in, xid
@@ -67,14 +68,14 @@ def test_a_node_that_is_announced_has_the_scheduler_of_its_pool() -> None:
     ports, marks = memory_ports(), MemoryMarks()
     said = Enrolment(pool="demo", why="ada: new rack", cluster="training")
     ports.nodes.save(node("mi-a", scheduler=OTHER))
-    like_the_others, _ = enroll_node("mi-0b1b2c3d4e5f60718", said, ports, marks)
+    like_the_others, _ = enroll("mi-0b1b2c3d4e5f60718", said, ports, marks)
     ports.nodes.save(node("mi-b"))
 
-    between, _ = enroll_node("mi-0c1b2c3d4e5f60718", replace(said, scheduler=SchedulerKind.ECS), ports, marks)
+    between, _ = enroll("mi-0c1b2c3d4e5f60718", replace(said, scheduler=SchedulerKind.ECS), ports, marks)
 
     assert (like_the_others.scheduler, between.scheduler) == (OTHER, SchedulerKind.ECS)
     with pytest.raises(ValueError, match="give --scheduler"):
-        enroll_node("mi-0d1b2c3d4e5f60718", said, ports, marks)
+        enroll("mi-0d1b2c3d4e5f60718", said, ports, marks)
 
 
 def test_a_scheduler_that_starts_no_ranks_has_no_job_of_nodeheals() -> None:
@@ -160,6 +161,6 @@ def test_what_comes_of_an_act_by_hand_on_a_node_of_it_is_said_before() -> None:
     _, work, *_ = describe_act(*known, "", cluster.ports, ACT)
 
     unknown = f"nodeheal cannot see what {EXAMPLE} runs on the node"
-    assert work == f"work    {unknown}: it gets no new work, and the rest is left to you"
+    assert work == ("work", f"{unknown}: it gets no new work, and the rest is left to you")
     assert why_not_now(*known, cluster.ports, ACT).startswith(f"{unknown}; it would only be isolated")
     assert why_not_now(cluster.node(SPARE), Action.ISOLATE, cluster.ports, ACT) == ""

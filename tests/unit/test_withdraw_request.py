@@ -12,10 +12,10 @@ from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, In
 from nodeheal.domain.recovery.incident import event_entry, incident_id_of
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.operator_guardrails import trip_breaker
-from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.withdraw_request import withdraw_request
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.wait_for_news import wait_for_news
+from tests.support.acts import MemoryControlPlane, requested
 from tests.unit.builders import ACT, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_queue import stands
@@ -29,7 +29,7 @@ class AskedFor(Incident):
 
     def __init__(self) -> None:
         super().__init__()
-        event = request_action(C, Action.ISOLATE, "ada: it smells", self.ports)
+        event = requested(C, Action.ISOLATE, "ada: it smells", self.ports)
         ingest(event, self.ports, ACT)
         self.id = incident_id_of(event)
 
@@ -153,6 +153,8 @@ def test_what_it_reports_in_the_very_moment_goes_to_a_human() -> None:
 def test_the_command_says_what_it_has_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     it = AskedFor().in_line()
     monkeypatch.setattr(connect, "ports", lambda table: it.ports)
+    monkeypatch.setattr(connect, "policy_copy", lambda table: ACT)
+    monkeypatch.setattr(connect, "control_plane", lambda: MemoryControlPlane(it.ports, ACT))
 
     dry = CliRunner().invoke(app, ["nodes", "release", C, "--dry-run"]).output
     said = CliRunner().invoke(app, ["nodes", "release", C, "--why", "the wrong node"]).output

@@ -29,10 +29,10 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.recovery.decide_next_step import decide_at_once, decide_next_step
 from nodeheal.services.sweep import sweep
 from nodeheal.simulation.hazards import AnswerLost, Died
+from tests.support.enrolment import retire
 from tests.unit.builders import (
     ACT,
     DIAGNOSTICS,
@@ -361,7 +361,7 @@ class BreakingWorld(FakeCluster):
 
     def _gives_back(self, node_id: str) -> None:
         if self.is_beyond_repair:
-            self.does("retire_node", lambda: retire_node(node_id, "beyond repair", self.ports, MemoryMarks()))
+            self.does("retire_node", lambda: retire(node_id, "beyond repair", self.ports, MemoryMarks()))
         else:
             self.does("release_node", lambda: release_node(node_id, "repaired", self.ports))
 

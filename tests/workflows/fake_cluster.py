@@ -126,7 +126,11 @@ class FakeCluster:
     def reports(self, event: HealthEvent) -> Walk:
         """The event arrives, and the incident that it opens is walked to its end."""
         self._ingest(event)
-        self.incident_id = incident_id_of(event)
+        return self.walks(incident_id_of(event))
+
+    def walks(self, incident_id: str) -> Walk:
+        """The incident is walked to its end."""
+        self.incident_id = incident_id
         for more in self.before_walk:
             self._ingest(more)
         return self._walk("recover_node", {"incident_id": self.incident_id}, self._answers())

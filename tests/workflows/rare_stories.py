@@ -19,7 +19,6 @@ from nodeheal.domain.recovery.timeline_fold import SAME_EVENTS_AT_MOST
 from nodeheal.operations.engine import machine_stopped
 from nodeheal.ports.signals import Draft
 from nodeheal.ports.storage import SweepCursor
-from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.intake.new_nodes import on_first_boot
 from nodeheal.services.intake.node_rates import REPORTS_A_MINUTE
 from nodeheal.services.intake.take_signal import take_signal
@@ -27,9 +26,9 @@ from nodeheal.services.intake.upsert_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.intake.wakeup import on_hardware_reported
 from nodeheal.services.operators.answer_approval import answer_approval
 from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.recovery.new_machine import on_group_launch
 from nodeheal.services.sweep import sweep
+from tests.support.enrolment import enroll, retire
 from tests.unit.builders import ACT, node, scheduler_in, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -102,7 +101,7 @@ def _without_spare(fuse: Fuse) -> BreakingWorld:
 def _is_tagged_late(it: BreakingWorld) -> None:
     """A spare is announced, and another machine reports before anybody has tagged it."""
     said = Enrolment("elsewhere", why="ada: a new one", cluster="training", is_spare=True)
-    it.does("enroll_node", lambda: enroll_node(OTHER, said, it.ports, MemoryMarks()))
+    it.does("enroll_node", lambda: enroll(OTHER, said, it.ports, MemoryMarks()))
     it._comes_up(OTHER, "boot-1")
     tags = it.plain.enrolment_tags
     tags.without.add(UNTAGGED)  # type: ignore[attr-defined]
@@ -244,7 +243,7 @@ def _comes_when_it_is_not_wanted(it: BreakingWorld) -> None:
 
 
 def _retires(it: BreakingWorld) -> None:
-    it.does("retire_node", lambda: retire_node(SPARE, "sold", it.ports, MemoryMarks()))
+    it.does("retire_node", lambda: retire(SPARE, "sold", it.ports, MemoryMarks()))
 
 
 def _replacement_node_breaks(fuse: Fuse) -> BreakingWorld:

@@ -14,13 +14,13 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.answer_approval import answer_approval
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker, trip_breaker
 from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.withdraw_request import withdraw_request
+from tests.support.acts import requested
+from tests.support.enrolment import enroll
 from tests.unit.builders import node, scheduler_in, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld, Story
@@ -182,7 +182,7 @@ def _resets_the_breaker(fuse: Fuse) -> BreakingWorld:
 def _enrolls(it: BreakingWorld) -> None:
     """A spare is announced before its agent has ever reported, and then it is heard, and needed."""
     said = Enrolment("demo", why="ada: a new one", cluster="training", is_spare=True)
-    it.does("enroll_node", lambda: enroll_node(OTHER, said, it.ports, MemoryMarks()))
+    it.does("enroll_node", lambda: enroll(OTHER, said, it.ports, MemoryMarks()))
     it._comes_up(OTHER, "boot-1")
     it.reports(xid(79))
 
@@ -241,7 +241,7 @@ STORIES = (
     Story(
         "what was asked for is withdrawn",
         _withdraws,
-        lambda it: it.reports(request_action(BROKEN, Action.REBOOT, "it smells", it.plain)),
+        lambda it: it.reports(requested(BROKEN, Action.REBOOT, "it smells", it.plain)),
         ("Observed only", "Recovered"),
         ("withdraw_request",),
     ),

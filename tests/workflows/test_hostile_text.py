@@ -22,7 +22,7 @@ from nodeheal.contract.vocabulary import Action, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
-from nodeheal.services.operators.request_action import request_action
+from tests.support.acts import requested
 from tests.support.approvals import both
 from tests.unit.builders import ACT, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
@@ -111,7 +111,7 @@ def is_unknown(payload: str) -> FakeCluster:
 
 def is_asked_for_by_hand(payload: str) -> FakeCluster:
     it = HostileCluster(payload)
-    it.reports(request_action(BROKEN, Action.REBOOT, payload[:1_000], it.ports))
+    it.reports(requested(BROKEN, Action.REBOOT, payload[:1_000], it.ports))
     pause_node(PEER, 3_600, payload[:200], it.ports)
     pause_pool("demo", 3_600, payload[:200], it.ports)
     return it

@@ -21,7 +21,7 @@ from nodeheal.services.operators.answer_approval import answer_approval, asked_n
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.operators.look_at_job import JobView, awaited_by, look_at_job
 from nodeheal.services.operators.needed_now import needed_now
-from nodeheal.services.operators.request_action import request_action
+from tests.support.acts import requested
 from tests.unit.builders import ACT, NOW
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_notify_job_lifecycle import ends
@@ -305,7 +305,7 @@ def drained_and(happens: Happening) -> JobCluster:
     it = JobCluster(nodes=1)
 
     def drained(it: JobCluster) -> None:
-        it._ingest(request_action(A, Action.ISOLATE, "ada: a new riser", it.ports, kind=DRAIN))
+        it._ingest(requested(A, Action.ISOLATE, "ada: a new riser", it.ports, kind=DRAIN))
 
     it.on_wait = lambda: happens(it)
     it.happenings = [drained, is_recovered]

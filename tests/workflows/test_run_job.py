@@ -4,23 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from nodeheal.contract.job_acts import JobRecorded, StopJob
+from nodeheal.contract.acts import StopJob
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, SchedulerKind, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, Verdict
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
-from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.job_steps import save_job
-from nodeheal.services.jobs.request_job import request_job
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
+from tests.support.acts import does
 from tests.support.jobs import ecs_job_of
 from tests.unit.builders import ACT, scheduler_in, xid
 from tests.unit.test_decide_among_others import with_policy
@@ -42,12 +41,7 @@ TO_THE_LAUNCH = [
 
 def wants_it_stopped(it: JobCluster) -> None:
     """An operator asks for the job to be stopped."""
-    answer = request_job(StopJob(name="llama", why="ada: enough"), it.ports, it.policy, _no_definitions)
-    assert isinstance(answer, JobRecorded)
-
-
-def _no_definitions(kind: SchedulerKind) -> TaskDefinitions:
-    raise AssertionError("a stop asks for no task definition")
+    does(StopJob(job="llama", why="enough"), it.ports, it.policy)
 
 
 def falls_off_the_bus(name: str) -> Happening:

@@ -57,6 +57,14 @@ def deployed_channels(client: Any) -> str:
     return _outputs(client).get(names.CHANNELS_OUTPUT, "")
 
 
+def deployed_acts_url(client: Any) -> str:
+    """Return the address of the deployed API of acts. `client`: boto3's `cloudformation`. Raises NotFound."""
+    url = _outputs(client).get(names.ACTS_OUTPUT)
+    if not url:
+        raise _not_deployed()
+    return url
+
+
 def _outputs(client: Any) -> dict[str, str]:
     from botocore.exceptions import ClientError
 
@@ -72,7 +80,7 @@ def _outputs(client: Any) -> dict[str, str]:
 
 def _not_deployed() -> NotFound:
     return NotFound(
-        f"there is no stack {names.STACK} with a policy: has nodeheal been deployed in this account and Region?"
+        f"there is no stack {names.STACK} of this version: has nodeheal been deployed in this account and Region?"
     )
 
 

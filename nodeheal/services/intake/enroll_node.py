@@ -1,4 +1,7 @@
-"""Let nodeheal act on a node: set the mark wherever it is asked for, and write down what the operator says of it."""
+"""Let nodeheal act on a node: the operator sets the mark wherever it is asked for, then what they say is written down.
+
+The marks come first: a record without them would be a promise that IAM does not keep.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -25,21 +28,39 @@ class Marks(Protocol):
         """Take it away, and the rack's name with it. Taking it again changes nothing."""
 
 
-def enroll_node(node_id: str, said: Enrolment, ports: Ports, marks: Marks) -> tuple[Node, tuple[str, ...]]:
-    """The node as recorded, and what was done for it. Safe to repeat: what is there already is left alone.
-
-    The marks come first: a record without them would be a promise that IAM does not keep. One whose agent has never
-    reported is recorded all the same, as ENROLLED. Raises NotFound for a node that a registry does not know; ValueError
-    where what is said cannot be; HalfDone where it broke off.
-    """
+def check_enrolment(node_id: str, said: Enrolment, ports: Ports) -> Node:
+    """The node as recorded, or as it would be. Raises ValueError where what is said cannot be."""
     node = ports.nodes.get(node_id) or _announced(node_id, said, ports)
     _must_fit(node, said)
-    found = marks.of(node)
-    unknown = [mark for mark in found if not mark.name]
+    return node
+
+
+def mark_node(node: Node, said: Enrolment, marks: Marks) -> list[str]:
+    """Set the mark wherever it is missing; what was done, in words. Safe to repeat.
+
+    Raises NotFound for a node that a registry does not know, HalfDone where it broke off.
+    """
+    of_node = marks.of(node)
+    unknown = [mark for mark in of_node if not mark.name]
     if unknown:
         raise NotFound(_nobody_knows(node, unknown))
-    missing = [mark for mark in found if not mark.is_set or said.rack not in (None, mark.rack)]
-    done = change_marks(missing, lambda mark: marks.put(node, mark, said.rack or ""), "marked")
+    missing = [mark for mark in of_node if not mark.is_set or said.rack not in (None, mark.rack)]
+    return change_marks(missing, lambda mark: marks.put(node, mark, said.rack or ""), "marked")
+
+
+def unmark_node(node: Node, marks: Marks) -> list[str]:
+    """Take the mark off wherever it is; what was done, in words. Safe to repeat. Raises HalfDone."""
+    left = [mark for mark in marks.of(node) if mark.is_set]
+    return change_marks(left, lambda mark: marks.take(node, mark), "took the mark off")
+
+
+def record_enrolment(node_id: str, said: Enrolment, ports: Ports) -> tuple[Node, tuple[str, ...]]:
+    """The node as recorded, and what was written down. Safe to repeat: what is there already is left alone.
+
+    One whose agent has never reported is recorded all the same, as ENROLLED. Raises ValueError where what is said
+    cannot be.
+    """
+    node = check_enrolment(node_id, said, ports)
     if node.version == 0:
         ports.nodes.save(node)  # if its agent has reported in this very moment, its word stands, and ours comes on top
         node = node_of(node_id, ports)
@@ -49,8 +70,8 @@ def enroll_node(node_id: str, said: Enrolment, ports: Ports, marks: Marks) -> tu
         node = save_node(ports, node, **changes)
     if node.agent_version and not node.has_reported:  # its agent has reported already
         node = enter_state(ports, node, NodeState.HEALTHY, said.why)
-    told = [f"recorded {name.removeprefix('is_').replace('_', ' ')}" for name in changes if name != "state_reason"]
-    return node, (*done, *told)
+    names = (name for name in changes if name != "state_reason")
+    return node, tuple(f"recorded {name.removeprefix('is_').replace('_', ' ')}" for name in names)
 
 
 def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:

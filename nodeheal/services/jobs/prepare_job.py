@@ -1,9 +1,10 @@
 """Checks a job before it is recorded, so that a mistake is reported at once, and not by an email at night."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from nodeheal.contract.job_acts import JobPlacement
+from nodeheal.contract.acts import JobPlacement
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.fleet.node import ABSENT
@@ -17,6 +18,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.services.jobs.job_nodes import directory_taken, look_for_nodes
 
+DefinitionsOf = Callable[[SchedulerKind], TaskDefinitions]
 NOT_YET = "(registered with the job)"
 
 

@@ -89,11 +89,16 @@ def _how_it_stands(history: History) -> str:
 def asked_now(incident_id: str, ports: Ports) -> PendingQuestion | None:
     """What the incident asks now. None: nothing. Raises NotFound."""
     incident = ports.incidents.incident(incident_id)
-    question = find_question(Question(incident_id, incident.turn), ports)
-    if question is None:
+    return pending_question(Question(incident_id, incident.turn), ports)
+
+
+def pending_question(question: Question, ports: Ports) -> PendingQuestion | None:
+    """What is asked by this question. None: it is not open any more. Raises NotFound."""
+    asked = find_question(question, ports)
+    if asked is None:
         return None
-    decision = question.step.decision
-    return PendingQuestion(decision.reason, question.deadline_at, describe_answer(decision, incident, ports))
+    decision, incident = asked.step.decision, ports.incidents.incident(question.incident_id)
+    return PendingQuestion(decision.reason, asked.deadline_at, describe_answer(decision, incident, ports))
 
 
 def _at_the_last_moment(question: Question, entry: TimelineEntry, answer: Answer, who: str, ports: Ports) -> Answered:

@@ -19,21 +19,29 @@ def close_incident(incident_id: str, why: str, ports: Ports) -> bool:
     Raises NotFound for an unknown incident, ValueError for one that is under way or that keeps a node out of service,
     NotAccepted when others write a node of it.
     """
-    incident = ports.incidents.incident(incident_id)
+    incident = check_close(incident_id, ports)
     if incident.state is IncidentState.CLOSED:
         return False
-    if incident.state is not IncidentState.ESCALATED:
-        raise ValueError(
-            f"{incident_id} is {incident.state}, it has not ended: `nodeheal incidents show {incident_id}`"
-        )
     nodes = _nodes_of(incident, ports)
-    for node_id in nodes:
-        _held(node_id, incident_id, ports)  # may raise: before any node is let go
     # Released first: a node that names a closed incident would lose its next fault.
     for node_id in nodes:
         _release_node(node_id, incident_id, ports)
     write_closed(incident, CLOSED_BY_HAND, f"closed by hand: {why}", ports)
     return True
+
+
+def check_close(incident_id: str, ports: Ports) -> Incident:
+    """The incident. Raises as close_incident does, before anything is changed."""
+    incident = ports.incidents.incident(incident_id)
+    if incident.state is IncidentState.CLOSED:
+        return incident
+    if incident.state is not IncidentState.ESCALATED:
+        raise ValueError(
+            f"{incident_id} is {incident.state}, it has not ended: `nodeheal incidents show {incident_id}`"
+        )
+    for node_id in _nodes_of(incident, ports):
+        _held(node_id, incident_id, ports)  # may raise: before any node is let go
+    return incident
 
 
 def write_closed(incident: Incident, entry_id: str, text: str, ports: Ports) -> None:

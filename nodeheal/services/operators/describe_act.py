@@ -1,24 +1,30 @@
 """What an act by hand will do, told before it is asked for: whose work stops, what it spends, what comes next."""
 
 from nodeheal.contract.check_seconds import HEALTHY_SECONDS
-from nodeheal.contract.names import DIAGNOSE, DRAIN
-from nodeheal.contract.vocabulary import Action, NodeState, Provider
+from nodeheal.contract.job_spec import JobSpec
+from nodeheal.contract.names import DIAGNOSE, DRAIN, pool_line
+from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Provider
+from nodeheal.domain.errors import Conflict
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.humanize import all_of, counted, lasting
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.decision_builder import seconds_to_diagnose
-from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.review.review import status_text
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
+from nodeheal.services.jobs.prepare_job import DefinitionsOf, placement_of, prepare_job, scheduler_of_pool
+from nodeheal.services.operators.check_act import attempts_left
 from nodeheal.services.operators.describe_answer import ON_HYPERPOD
 from nodeheal.services.operators.foretell import Foretold
+from nodeheal.services.operators.look_at_job import find_job
 from nodeheal.services.recovery.pool_size import size_of, slots_of
 from nodeheal.services.recovery.spares import next_spare
 from nodeheal.services.scheduling import restarts_stopped, why_work_unknown
 
+Fact = tuple[str, str]  # a word for what it is about, and the fact
 _THEN = {
     DIAGNOSE: "it is diagnosed, and back in service if it passes; where it does not, it stays out and you are told",
     Action.ISOLATE: "it stays out of service until `nodeheal nodes release {node} --why …` or"
@@ -29,22 +35,26 @@ _THEN = {
 
 def describe_act(
     node: Node, action: Action, kind: str, ports: Ports, policy: RecoveryPolicy, level: int | None = None
-) -> list[str]:
-    """The lines, a fact each, for the node as it is now. `kind`: DRAIN, DIAGNOSE, or empty for the action itself.
+) -> list[Fact]:
+    """The facts, each under a word, for the node as it is now. `kind`: DRAIN, DIAGNOSE, or empty for the action itself.
     `level`: of the diagnostics; None: the policy's.
     """
     pauses = ports.pauses.read()
     is_replaced = action is Action.REPLACE
     return [
-        f"node    {node.node_id} (pool {node.pool}), {node.state}",
-        f"work    {_work(node, pauses, ports, after_job=kind == DRAIN)}",
-        f"budget  {_budget(node, ports, policy)}",
+        _node(node),
+        ("work", _work(node, pauses, ports, after_job=kind == DRAIN)),
+        ("budget", _budget(node, ports, policy)),
         *_breaker(node, ports),
         *_attempts(node, action, ports, policy),
-        *([f"checks  {how_long_checks_take(node.pool, level, policy)}"] if kind == DIAGNOSE else []),
+        *([("checks", how_long_checks_take(node.pool, level, policy))] if kind == DIAGNOSE else []),
         *_asks(node, action, policy),
-        f"then    {_replaced_by(node, pauses, ports, policy) if is_replaced else _then(node, action, kind)}",
+        ("then", _replaced_by(node, pauses, ports, policy) if is_replaced else _then(node, action, kind)),
     ]
+
+
+def _node(node: Node) -> Fact:
+    return "node", f"{node.node_id} (pool {node.pool}), {node.state}"
 
 
 def _then(node: Node, action: Action, kind: str) -> str:
@@ -54,11 +64,13 @@ def _then(node: Node, action: Action, kind: str) -> str:
     return then.format(node=node.node_id)
 
 
-def _asks(node: Node, action: Action, policy: RecoveryPolicy) -> list[str]:
+def _asks(node: Node, action: Action, policy: RecoveryPolicy) -> list[Fact]:
     """Whether anybody is asked: who acts by hand has decided, in every mode."""
     mode = policy.pool(node.pool).mode_of(action)
     return (
-        [] if mode is Mode.act else [f"asks    nobody: you decide, though pool {node.pool} is in mode {mode} by itself"]
+        []
+        if mode is Mode.act
+        else [("asks", f"nobody: you decide, though pool {node.pool} is in mode {mode} by itself")]
     )
 
 
@@ -89,46 +101,13 @@ def how_long_checks_take(pool: str, level: int | None, policy: RecoveryPolicy, n
     return f"level {level}: {expected}{lasting(longest)} at most{of_all}"
 
 
-def why_pool_not_now(name: str, ports: Ports) -> str:
-    """Why nothing in the pool would be touched now, and the command that changes it. Empty: it may be touched."""
-    if paused := ports.pauses.read().why_pool_is_paused(name, ports.clock()):
-        return f"{paused}: `nodeheal unpause {name}` first"
-    pool = ports.pools.get(name)
-    if pool.is_tripped:
-        return f"the breaker of pool {name} is open ({pool.breaker_why}): `nodeheal breaker reset {name} --why …` first"
-    return ""
-
-
-def why_not_now(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> str:
-    """Why the request would end without what it asks for. Empty: nothing that is known now stands against it."""
-    now, pauses = ports.clock(), ports.pauses.read()
-    if pause := pauses.of_node(node.node_id, now):
-        return f"{node.node_id} is paused ({pause.why}): `nodeheal unpause {node.node_id}` first"
-    if paused := pauses.why_pool_is_paused(node.pool, now):
-        return f"{paused}: `nodeheal unpause {node.pool}` first"
-    if policy.why_opted_out(node.node_id):
-        return f"{node.node_id} is opted out in the policy: {policy.why_opted_out(node.node_id)}"
-    only = f"it would only be isolated. `nodeheal nodes isolate {node.node_id} --why …` does that"
-    if action is not Action.ISOLATE and (unknown := why_work_unknown(ports.scheduler_of(node))):
-        return f"{unknown}; {only}"
-    if _left(node, action, ports, policy) == 0:
-        limit, verb = policy.limits[action], VERBS[action]
-        hours = f"{limit.window_seconds / 3_600:g} h"
-        return f"no {verb.noun} is left for {node.node_id}: {limit.limit} in {hours}; {only}"
-    return ""
-
-
-def describe_drill(node: Node, fault: str, foretold: Foretold, ports: Ports) -> list[str]:
+def describe_drill(node: Node, fault: str, foretold: Foretold, ports: Ports) -> list[Fact]:
     """The same for a fault that the node is to report."""
     work = "it has no job of nodeheal"
     if node.job_id is not None:
         work = _work_of_drill(node, foretold, ports)
-    return [
-        f"node    {node.node_id} (pool {node.pool}), {node.state}",
-        f"drill   {fault}",
-        f"work    {work}",
-        *(f"{'' if number else 'then':<8}{line}" for number, line in enumerate(foretold.lines)),
-    ]
+    then = [("" if number else "then", line) for number, line in enumerate(foretold.lines)]
+    return [_node(node), ("drill", fault), ("work", work), *then]
 
 
 def _work_of_drill(node: Node, foretold: Foretold, ports: Ports) -> str:
@@ -139,27 +118,78 @@ def _work_of_drill(node: Node, foretold: Foretold, ports: Ports) -> str:
     return f"job {node.job_id} goes on"
 
 
-def describe_retirement(node: Node, ports: Ports) -> list[str]:
+def describe_retirement(node: Node, ports: Ports) -> list[Fact]:
     """The same for a node that is given up."""
     work = _work(node, ports.pauses.read(), ports, after_job=False) if node.job_id else "it has no job of nodeheal"
     return [
-        f"node    {node.node_id} (pool {node.pool}), {node.state}",
-        f"work    {work}",
-        "then    for good, there is no way back: nodeheal may not act on it any more, and its slot of the disruption"
-        f" budget is free. `nodeheal nodes enroll` refuses {node.node_id} then: the machine comes back only under"
-        " another id, registered again (an EC2 instance not at all)",
+        _node(node),
+        ("work", work),
+        (
+            "then",
+            "for good, there is no way back: nodeheal may not act on it any more, and its slot of the disruption"
+            f" budget is free. `nodeheal nodes enroll` refuses {node.node_id} then: the machine comes back only under"
+            " another id, registered again (an EC2 instance not at all)",
+        ),
     ]
 
 
-def describe_release(node: Node, withdrawn: Incident | None) -> list[str]:
+def describe_release(node: Node, withdrawn: Incident | None) -> list[Fact]:
     """The same for a node that is given back. `withdrawn`: what was asked for by hand, and only waits."""
     then = f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {node.node_id} --why …` does"
     if withdrawn is not None:
         then = f"{withdrawn.incident_id}, which was asked for by hand, is withdrawn; the node is not touched"
+    label, text = _node(node)
+    return [(label, f"{text}: {node.state_reason or 'no reason on record'}"), ("then", then)]
+
+
+def describe_enrolment(node: Node) -> list[Fact]:
+    """The same for a node that is enrolled."""
+    return [_node(node), ("then", "nodeheal may act on it as the policy of the pool says")]
+
+
+def describe_close(incident: Incident) -> list[Fact]:
+    """What the close of an incident does."""
     return [
-        f"node    {node.node_id} (pool {node.pool}), {node.state}: {node.state_reason or 'no reason on record'}",
-        f"then    {then}",
+        ("incident", f"{incident.incident_id} on {incident.node_id} (pool {incident.pool}): {status_text(incident)}"),
+        ("then", "it is closed, and its node takes new incidents"),
     ]
+
+
+def describe_reset(name: str, ports: Ports) -> list[Fact]:
+    """What the reset of a pool's breaker does."""
+    pool, waiting = ports.pools.get(name), ports.operations.queued(pool_line(Awaited.BREAKER, name))
+    is_open = f"its breaker is open ({pool.breaker_why})" if pool.is_tripped else "its breaker is closed"
+    return [
+        ("pool", f"{name}: {is_open}"),
+        ("then", f"{counted(len(waiting), 'incident decides', 'incidents decide')} again; what is stale is dropped"),
+    ]
+
+
+def describe_submission(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf) -> list[Fact]:
+    """What a submission does. Raises NotFound and ValueError where it would be refused."""
+    plan = prepare_job(spec, ports, policy, definitions(scheduler_of_pool(spec.pool, ports)))
+    place = placement_of(plan)
+    return [
+        ("job", f"{plan.job.job_id}: {counted(plan.job.nodes, 'node')} of pool {place.pool} (cluster {place.cluster})"),
+        *(("doubt", doubt) for doubt in plan.doubts),
+        ("then", f"it starts on {', '.join(place.nodes)}" if place.nodes else f"it waits: {place.why}"),
+    ]
+
+
+def describe_stop(job_id: str, ports: Ports) -> list[Fact]:
+    """What the stop of a job does. Raises NotFound."""
+    job = find_job(job_id, ports)
+    ends = "each rank gets SIGTERM and its grace period" if not job.is_over else "it is over: it is given up"
+    return [("job", f"{job.job_id} (pool {job.pool}), {job.state}"), ("then", ends)]
+
+
+def describe_restart(job_id: str, ports: Ports) -> list[Fact]:
+    """What another submission of a job does. Raises NotFound, and Conflict for a job that is not over."""
+    job = find_job(job_id, ports)
+    if not job.is_over:
+        raise Conflict(f"{job_id} is {job.state}: stop it first")
+    then = f"submission {job.submission + 1} starts, from the newest complete checkpoint that is found"
+    return [("job", f"{job.job_id} (pool {job.pool}), {job.state}"), ("then", then)]
 
 
 def _work(node: Node, pauses: Pauses, ports: Ports, *, after_job: bool) -> str:
@@ -194,22 +224,15 @@ def _budget(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     return f"{slots.taken(held)}{waits}"
 
 
-def _breaker(node: Node, ports: Ports) -> list[str]:
+def _breaker(node: Node, ports: Ports) -> list[Fact]:
     pool = ports.pools.get(node.pool)
     if not pool.is_tripped:
         return []
     waits = f"this waits for `nodeheal breaker reset {pool.name} --why …` before anything is touched"
     ends = f"no reset drops it; `nodeheal nodes release {node.node_id} --why …` withdraws it"
-    return [f"breaker it is open ({pool.breaker_why}): {waits}; {ends}"]
+    return [("breaker", f"it is open ({pool.breaker_why}): {waits}; {ends}")]
 
 
-def _attempts(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> list[str]:
-    left, verb = _left(node, action, ports, policy), VERBS[action]
-    return [] if left is None else [f"spends  1 {verb.noun}; this node has {left} left"]
-
-
-def _left(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> int | None:
-    limit = policy.limits.get(action)
-    if limit is None:
-        return None
-    return max(0, limit.limit - ports.attempts.spent(node_scope(node.node_id), limit)[limit.group])
+def _attempts(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> list[Fact]:
+    left, verb = attempts_left(node, action, ports, policy), VERBS[action]
+    return [] if left is None else [("spends", f"1 {verb.noun}; this node has {left} left")]

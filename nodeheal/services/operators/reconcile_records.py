@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from uuid import uuid4
 
-from nodeheal.contract.reconcile import CorrectionMade, ReconcileAnswer, ReconcileRequest
+from nodeheal.contract.acts import Actor, CorrectionMade, Reconcile, RecordsReconciled
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Provider, VerbName
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
@@ -69,12 +70,12 @@ class _Lost:
         return [n for n in mine if n.node_id in recovered or n.state in OUT_OF_SERVICE or _is_held(n)]
 
 
-def reconcile_records(request: ReconcileRequest, ports: Ports, policy: RecoveryPolicy) -> ReconcileAnswer:
+def reconcile_records(act: Reconcile, actor: Actor, ports: Ports, policy: RecoveryPolicy) -> RecordsReconciled:
     """Say what is to be set right, and do so if that is asked for. Nothing is done to records that are whole."""
     marks = ports.epoch.read()
     if marks.lost_since is None:
-        return ReconcileAnswer(is_over=True)
-    lost = _look(marks.lost_since, request.why, ports)
+        return RecordsReconciled(is_over=True)
+    lost = _look(marks.lost_since, actor.reason(act.why), ports)
     # Attempts come first: what is set right later no longer shows that a recovery was at it. Jobs come after machines:
     # what ran on one that is gone is over.
     corrections = [
@@ -85,12 +86,12 @@ def reconcile_records(request: ReconcileRequest, ports: Ports, policy: RecoveryP
         *_of_new_machines(lost),
         *_of_jobs(lost, ports),
     ]
-    answer = ReconcileAnswer(
+    answer = RecordsReconciled(
         lost_since=marks.lost_since,
         lost_until=marks.outside,
         corrections=tuple(CorrectionMade(about=one.about, text=one.text) for one in corrections),
     )
-    if not request.is_to_apply:
+    if not act.is_to_apply:
         return answer
     for one in corrections:
         one.make()
@@ -202,7 +203,7 @@ def _hold(node_id: str, lost: _Lost, ports: Ports, policy: RecoveryPolicy) -> No
         change_node(node_id, ports, lambda known: _held(known, str(known.open_incident), lost, ports))
         return
     change_node(node_id, ports, lambda known: replace(known, open_incident=None))
-    request = request_action(node_id, Action.ISOLATE, lost.why, ports)
+    request = request_action(node_id, Action.ISOLATE, lost.why, ports, key=uuid4().hex)
     new = Incident(incident_id_of(request), node_id, node.pool, request, ports.clock(), policy.version)
     held = _held(node_of(node_id, ports), new.incident_id, lost, ports)
     ports.incidents.open(_handed_over(new, lost, ports), held)

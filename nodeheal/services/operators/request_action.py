@@ -1,7 +1,5 @@
 """An operator asks for something by hand: a health event like any other, so that workflow, ledger and audit are too."""
 
-from uuid import uuid4
-
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import DIAGNOSTICS_LEVEL, OPERATOR_REQUEST, OPERATOR_SOURCE
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Provider, Verdict
@@ -15,7 +13,7 @@ from nodeheal.services.saving import node_of
 
 
 def taken_by(request: HealthEvent, ports: Ports) -> str | None:
-    """The incident that has taken the request: its own, or one that came before it. None: it has not arrived yet."""
+    """The incident that has taken the request: its own, or one that came before it. None: none has."""
     own = incident_id_of(request)
     node = node_of(request.node_id, ports)
     for incident_id in (own, node.open_incident):
@@ -63,9 +61,9 @@ def _way_on(node: Node, incident_id: str, ports: Ports) -> str:
 
 
 def request_action(
-    node_id: str, action: Action, why: str, ports: Ports, *, kind: str = "", level: int | None = None
+    node_id: str, action: Action, why: str, ports: Ports, *, key: str, kind: str = "", level: int | None = None
 ) -> HealthEvent:
-    """The event that asks for it.
+    """The event that asks for it, named after the request's `key`.
 
     `kind`: DRAIN or DIAGNOSE, where isolation is only a part of what is asked for. `level`: of the diagnostics.
     Raises NotFound for an unknown node, ValueError for one that is busy or lifeless."""
@@ -84,7 +82,7 @@ def request_action(
         raise ValueError(
             f"pool {node.pool} has no free node that could take the place of {node_id}: add one, or isolate it"
         )
-    event_id = f"by-hand-{uuid4().hex}"
+    event_id = f"by-hand-{key}"
     return finding_about(
         node,
         event_id,

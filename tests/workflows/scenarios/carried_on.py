@@ -10,8 +10,9 @@ from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, St
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import take_draft
-from nodeheal.services.operators.request_action import request_action, taken_by
+from nodeheal.services.operators.request_action import taken_by
 from nodeheal.services.recovery.queue import in_line_before
+from tests.support.acts import requested
 from tests.unit.builders import NOW, under_way, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
@@ -86,7 +87,7 @@ def it_was_called_by_something_else() -> list[str]:
 
 def something_is_asked_of_a_node_that_has_just_failed() -> list[str]:
     it = Moment()
-    asked = request_action(BROKEN, Action.REBOOT, "ada: it smells", it.plain)
+    asked = requested(BROKEN, Action.REBOOT, "ada: it smells", it.plain)
     ingest(xid(79), it.plain, ACTS)
     found = taken_by(asked, it.plain)
     return [f"he is told that {found} has taken what it knows nothing of"] if found else []

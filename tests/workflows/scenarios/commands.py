@@ -8,7 +8,7 @@ from typing import Any
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.domain.fleet.enrolment import Enrolment
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.services.intake.enroll_node import enroll_node
+from tests.support.enrolment import enroll
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import Moment
 
@@ -25,7 +25,7 @@ def a_node_is_enrolled_for_another_cluster() -> list[str]:
 def _is_enrolled(it: Moment, *, unknown: Any = (), **said: Any) -> list[str]:
     marks = MemoryMarks(unknown=set(unknown))
     wanted = Enrolment(**{"pool": "demo", "why": "ada: a new one", **said})
-    told = it.does(lambda: enroll_node(BROKEN, wanted, it.ports, marks))
+    told = it.does(lambda: enroll(BROKEN, wanted, it.ports, marks))
     if isinstance(told, str) and not marks.marked:
         return []
     return ["it is marked as one that may be acted on, and what was said of it is not so"]

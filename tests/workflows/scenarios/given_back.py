@@ -11,9 +11,9 @@ from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.start_gang import record_run
 from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.operators.request_action import request_action
-from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.recovery.undo_isolation import undo_isolation
+from tests.support.acts import requested
+from tests.support.enrolment import retire
 from tests.unit.builders import NOW, node, scheduler_in, started_job, stored_job, stored_node, stored_run, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -54,7 +54,7 @@ def it_is_isolated_again_before_its_slot_is_freed() -> list[str]:
 
 def a_quarantined_node_is_retired() -> list[str]:
     it = _quarantined()
-    it.does("retire_node", lambda: retire_node(BROKEN, "beyond repair", it.ports, MemoryMarks()))
+    it.does("retire_node", lambda: retire(BROKEN, "beyond repair", it.ports, MemoryMarks()))
     is_ours = it.node().drained_by_us
     return [*_stays_off(it), *([] if is_ours else ["nobody knows by whom it was switched off"])]
 
@@ -87,7 +87,7 @@ def a_suspect_that_fails_is_released() -> list[str]:
 def _is_asked(state: NodeState) -> list[str]:
     it = Moment()
     it.is_written(state=state)
-    told = it.does(lambda: request_action(BROKEN, Action.REBOOT, "ada: it smells", it.ports))
+    told = it.does(lambda: requested(BROKEN, Action.REBOOT, "ada: it smells", it.ports))
     return [] if isinstance(told, str) else ["he is told that it is under way, and nothing comes of it"]
 
 

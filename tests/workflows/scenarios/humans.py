@@ -9,8 +9,8 @@ from contextlib import suppress
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, Step
 from nodeheal.services.operators.operator_guardrails import reset_breaker, trip_breaker
-from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.withdraw_request import withdraw_request
+from tests.support.acts import requested
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, SPARE
@@ -65,13 +65,13 @@ def a_request_is_withdrawn_while_its_node_is_written() -> list[str]:
 
 def _asked_for(it: BreakingWorld) -> HealthEvent:
     """What an operator asks for by hand: a reboot."""
-    return request_action(BROKEN, Action.REBOOT, "ada: it smells", it.plain)
+    return requested(BROKEN, Action.REBOOT, "ada: it smells", it.plain)
 
 
 def a_replacement_is_asked_for_and_it_boots() -> list[str]:
     """It comes up by itself before its place is taken: whoever asked does not want it back for that."""
     it = world()
-    asked = request_action(BROKEN, Action.REPLACE, "ada: it is a lemon", it.plain)
+    asked = requested(BROKEN, Action.REPLACE, "ada: it is a lemon", it.plain)
     it.meanwhile["isolate_node"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
     it.reports(asked)
     return wrong_with(it, (Step.REPLACE in steps_of(it), "a replacement that was asked for was forgotten over a boot"))
@@ -79,7 +79,7 @@ def a_replacement_is_asked_for_and_it_boots() -> list[str]:
 
 def an_isolation_is_asked_for_and_its_program_fails_on_another_boot() -> list[str]:
     it = world()
-    asked = request_action(BROKEN, Action.ISOLATE, "ada: I look at its cables", it.plain)
+    asked = requested(BROKEN, Action.ISOLATE, "ada: I look at its cables", it.plain)
 
     def fails() -> None:
         it._goes_down_and_comes_up(BROKEN)
@@ -92,7 +92,7 @@ def an_isolation_is_asked_for_and_its_program_fails_on_another_boot() -> list[st
 
 def an_isolation_of_an_idle_node_is_asked_for_and_it_boots() -> list[str]:
     it = world()
-    asked = request_action(SPARE, Action.ISOLATE, "ada: I look at its cables", it.plain)
+    asked = requested(SPARE, Action.ISOLATE, "ada: I look at its cables", it.plain)
     it.meanwhile["decide_next_step"] = [lambda: it._goes_down_and_comes_up(SPARE)]
     it.reports(asked)
     return wrong_with(it, (Step.ISOLATE in steps_of(it), "an isolation that was asked for was forgotten over a boot"))
@@ -101,7 +101,7 @@ def an_isolation_of_an_idle_node_is_asked_for_and_it_boots() -> list[str]:
 def an_isolation_is_asked_for_and_it_fails() -> list[str]:
     """Whoever asked may have their hands in the machine."""
     it = world()
-    asked = request_action(BROKEN, Action.ISOLATE, "ada: I look at its cables", it.plain)
+    asked = requested(BROKEN, Action.ISOLATE, "ada: I look at its cables", it.plain)
     it.meanwhile["isolate_node"] = [lambda: it._ingest(xid(79))]
     it.reports(asked)
     return wrong_with(it, ends_as(it, *HANDED_OVER), (Step.REBOOT not in steps_of(it), "it was rebooted under them"))

@@ -17,7 +17,7 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.heartbeats import record_missed_boots
 from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, leave
 from nodeheal.services.jobs.submit_job import restart_job
-from nodeheal.services.operators.retire_node import retire_node
+from tests.support.enrolment import retire
 from tests.support.jobs import ecs_job
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, stored_job, stored_node, stored_run
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -69,7 +69,7 @@ def a_replacement_node_is_claimed_while_a_job_claims_it() -> list[str]:
 
 def a_node_gets_a_job_while_it_is_retired() -> list[str]:
     it = Moment("nodes.save", lambda it: it.is_written(job_id="llama"))
-    told = it.does(lambda: retire_node(BROKEN, "too old", it.ports, MemoryMarks()))
+    told = it.does(lambda: retire(BROKEN, "too old", it.ports, MemoryMarks()))
     return [] if isinstance(told, str) else ["he is told that it is retired, and it trains"]
 
 

@@ -1,0 +1,93 @@
+"""Has acts done by the API of the stack, in the name of the person whose credentials sign the request."""
+
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from nodeheal.contract.acts import ACT_RESULT, KEY_HEADER, Act, ActDone, ActRefused
+from nodeheal.contract.vocabulary import ActRefusal
+from nodeheal.domain.errors import NotAccepted, NotPermitted
+from nodeheal.domain.refusals import raise_refusal
+
+if TYPE_CHECKING:
+    import boto3
+    from botocore.awsrequest import AWSResponse
+
+_SERVICE = "execute-api"
+# API Gateway waits 30 s for a function, which may take 55 s: the act is asked for again until then, with its key.
+_GIVE_UP_SECONDS = 75.0
+_AGAIN_AFTER_SECONDS = 1.0
+_ANSWER_SECONDS = 35
+_UNANSWERED = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+
+
+class ActsApi:
+    """Implements ControlPlane. `find_url` finds the address of the API, `session` the caller's credentials."""
+
+    def __init__(
+        self,
+        find_url: Callable[[], str],
+        session: "Callable[[], boto3.Session]",
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._find_url, self._session, self._sleep = find_url, session, sleep
+
+    def do(self, act: Act, key: str) -> ActDone:
+        """Have the act done. Asked again with the same key, it is not done again.
+
+        Raises what the control plane raises: NotFound, Conflict, ValueError, HalfDone, NotAccepted; NotPermitted where
+        IAM does not permit this caller the route; botocore's errors where there are no credentials, or no network.
+        """
+        url = f"{self._find_url()}{act.kind.path}"
+        give_up_at = time.monotonic() + _GIVE_UP_SECONDS
+        while True:
+            answer = self._send(url, act.model_dump_json(), key)
+            result = _read(answer, act)
+            waits = result.code is ActRefusal.IN_PROGRESS if isinstance(result, ActRefused) else result is None
+            if not waits or time.monotonic() > give_up_at:
+                break
+            self._sleep(_AGAIN_AFTER_SECONDS)
+        if result is None:
+            raise NotAccepted(
+                f"the API of acts answers {answer.status_code}; it may have been done: look, and try again"
+            )
+        if isinstance(result, ActRefused):
+            raise_refusal(result)
+        return result
+
+    def _send(self, url: str, body: str, key: str) -> "AWSResponse":
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.exceptions import NoCredentialsError, NoRegionError
+        from botocore.httpsession import URLLib3Session
+
+        session = self._session()
+        credentials = session.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        if not session.region_name:
+            raise NoRegionError
+        headers = {"Content-Type": "application/json", KEY_HEADER: key}
+        request = AWSRequest(method="POST", url=url, data=body.encode(), headers=headers)
+        SigV4Auth(credentials.get_frozen_credentials(), _SERVICE, session.region_name).add_auth(request)
+        return URLLib3Session(timeout=_ANSWER_SECONDS).send(request.prepare())
+
+
+def _read(answer: "AWSResponse", act: Act) -> ActDone | ActRefused | None:
+    """Return what a function has answered. None: none has, or not yet."""
+    try:
+        return ACT_RESULT.validate_json(answer.content)
+    except ValidationError:
+        pass  # it is API Gateway's own answer
+    status = answer.status_code
+    if status in _UNANSWERED:
+        return None
+    if status in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
+        needed = f"your role needs {_SERVICE}:Invoke for POST {act.kind.path}, and credentials that have not expired"
+        raise NotPermitted(f"AWS does not let you do this: {needed}")
+    if status == HTTPStatus.NOT_FOUND:
+        raise NotPermitted("the deployed stack does not know this act: deploy the version of this command")
+    raise NotAccepted(f"the function broke ({status}); its log says where; look at what was done, and try again")

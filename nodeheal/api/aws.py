@@ -1,0 +1,74 @@
+"""Puts the API together for a deployment on AWS, with the caller's own credentials."""
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.contract import names
+
+if TYPE_CHECKING:
+    from nodeheal.adapters.aws.acts import ActsApi
+    from nodeheal.api.client import Client
+    from nodeheal.contract.vocabulary import SchedulerKind
+    from nodeheal.domain.policy.policy import RecoveryPolicy
+    from nodeheal.ports import Ports
+    from nodeheal.ports.scheduler import TaskDefinitions
+
+
+def connect(table: str = names.TABLE) -> "Client":
+    """Return the API of the deployment in the Region and account of the caller's credentials."""
+    from nodeheal.api.client import Client
+
+    return Client(ports(table), partial(policy_copy, table), task_definitions, control_plane())
+
+
+def ports(table: str) -> "Ports":
+    """Return the real world, through the table."""
+    from nodeheal.adapters.aws.notifier import Destinations
+    from nodeheal.adapters.aws.ports import aws_ports
+
+    return aws_ports(table, "", Destinations(names.BUS, "", ""), controllers_once=controllers_once)
+
+
+def controllers_once(service: str) -> Any:
+    """Return a client of the role that asks clusters' controllers."""
+    from nodeheal.adapters.aws.calls import client_once_as, own_role_arn
+
+    return client_once_as(own_role_arn(names.CONTROLLER_ROLE), service)
+
+
+def policy_copy(table: str) -> "RecoveryPolicy":
+    """Return the copy of the policy in force that the sweep keeps in the table: one read. The default without one."""
+    from nodeheal.adapters.aws.calls import client
+    from nodeheal.adapters.aws.items import Table
+    from nodeheal.adapters.aws.policy_reader import last_good
+    from nodeheal.domain.policy.policy import RecoveryPolicy
+
+    return last_good(Table(client("dynamodb"), table)) or RecoveryPolicy()
+
+
+def task_definitions(kind: "SchedulerKind") -> "TaskDefinitions":
+    """Return the task definitions of a scheduler."""
+    from nodeheal.adapters import schedulers
+    from nodeheal.adapters.aws.calls import client
+
+    return schedulers.task_definitions(kind, client)
+
+
+def control_plane() -> "ActsApi":
+    """Return what does acts for the caller."""
+    import boto3
+
+    from nodeheal.adapters.aws.acts import ActsApi
+
+    return ActsApi(_acts_url, boto3.Session)
+
+
+def _acts_url() -> str:
+    """Return the address of the API of acts, as the stack names it."""
+    if given := os.environ.get(names.ACTS_URL_VARIABLE):
+        return given
+    from nodeheal.adapters.aws.calls import client
+    from nodeheal.adapters.aws.policy_documents import deployed_acts_url
+
+    return deployed_acts_url(client("cloudformation"))

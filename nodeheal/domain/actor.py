@@ -1,0 +1,22 @@
+"""Names who acts, by the ARN that AWS has authenticated."""
+
+import re
+
+from nodeheal.contract.acts import Actor
+
+# Of IAM Identity Center, which names a session after its user. Anybody else may choose the name of a session.
+_SIGNED_ON = re.compile(r"assumed-role/AWSReservedSSO_[^/]+/(?P<user>[^/]+)")
+
+
+def actor_of(arn: str) -> Actor:
+    """Return the caller: a user, a session of a role as role/session, or an account's root. Raises ValueError."""
+    parts = arn.split(":", 5)
+    if len(parts) != 6 or parts[0] != "arn" or not parts[5]:
+        raise ValueError(f"{arn!r} names no caller")
+    identity = parts[5]
+    if signed_on := _SIGNED_ON.fullmatch(identity):
+        return Actor(id=arn, name=signed_on["user"])
+    kind, _, name = identity.partition("/")
+    if kind == "user":  # its path is not a part of the name
+        return Actor(id=arn, name=name.rpartition("/")[2])
+    return Actor(id=arn, name=name or kind)

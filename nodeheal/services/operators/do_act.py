@@ -1,0 +1,130 @@
+"""Does what an operator has asked for with a node, an incident or a breaker. Any of it can be asked for again.
+
+What only AWS's own permissions can give stays with the person: the tags that let nodeheal act on a machine are set
+before a node is enrolled, and taken off after it is retired.
+"""
+
+from typing import assert_never
+
+from nodeheal.contract.acts import (
+    ActDone,
+    Actor,
+    AnswerTaken,
+    Approve,
+    BreakerReset,
+    CloseIncident,
+    Diagnose,
+    Drain,
+    Enroll,
+    IncidentClosed,
+    Isolate,
+    NodeRecorded,
+    NodeRequest,
+    OperatorAct,
+    Reboot,
+    RecoveryRequested,
+    Refuse,
+    Release,
+    Replace,
+    ResetBreaker,
+    Retire,
+)
+from nodeheal.domain.errors import Conflict, NotAccepted
+from nodeheal.domain.fleet.enrolment import Enrolment
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.ports import Ports
+from nodeheal.services.intake.enroll_node import record_enrolment
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators.answer_approval import answer_approval
+from nodeheal.services.operators.check_act import action_of, check_request
+from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.operators.operator_guardrails import reset_breaker
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.request_action import request_action, taken_by
+from nodeheal.services.operators.retire_node import retire_node
+from nodeheal.services.operators.withdraw_request import withdraw_request
+from nodeheal.services.saving import node_of
+
+
+def do_act(act: OperatorAct, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy) -> ActDone:
+    """Do it, and return what is on record then. `key`: the same for the same act, however often it is sent.
+
+    Raises NotFound; Conflict and ValueError where what is on record does not permit it; NotAccepted and HalfDone, after
+    which the act can be asked for again.
+    """
+    match act:
+        case Approve():
+            return _answer(Question(act.incident, act.turn), Answer.approve, act.why, actor, ports)
+        case Refuse():
+            return _answer(Question(act.incident, act.turn), Answer.refuse, act.why, actor, ports)
+        case Isolate() | Drain() | Diagnose() | Reboot() | Replace():
+            return _request(act, actor, key, ports, policy)
+        case Release():
+            return _release(act, actor, ports)
+        case Enroll():
+            node, changes = record_enrolment(act.node, enrolment_of(act, actor.reason(act.why)), ports)
+            return _recorded(node, changes)
+        case Retire():
+            return _recorded(retire_node(act.node, actor.reason(act.why), ports))
+        case CloseIncident():
+            is_new = close_incident(act.incident, actor.reason(act.why), ports)
+            return IncidentClosed(incident=act.incident, is_new=is_new)
+        case ResetBreaker():
+            return BreakerReset(pool=act.pool, woken=reset_breaker(act.pool, actor.reason(act.why), ports))
+    assert_never(act)
+
+
+def enrolment_of(act: Enroll, why: str) -> Enrolment:
+    """What an operator states about a node."""
+    return Enrolment(
+        act.pool,
+        why,
+        act.provider,
+        act.is_spare,
+        act.accelerators,
+        act.has_no_job,
+        act.rack,
+        act.cluster,
+        act.scheduler,
+    )
+
+
+def _answer(question: Question, answer: Answer, why: str, actor: Actor, ports: Ports) -> AnswerTaken:
+    answered = answer_approval(question, answer, actor.name, " ".join(why.split()), ports)
+    if not answered.is_taken:
+        raise Conflict(answered.text)
+    return AnswerTaken(text=answered.text)
+
+
+def _request(act: NodeRequest, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy) -> RecoveryRequested:
+    action, kind = action_of(act)
+    level = act.level if isinstance(act, Diagnose) else None
+    request = request_action(act.node, action, actor.reason(act.why), ports, key=key, kind=kind, level=level)
+    check_request(act, node_of(act.node, ports), ports, policy)
+    ingest(request, ports, policy)
+    taken = taken_by(request, ports)
+    if taken is None:
+        raise NotAccepted(f"{act.node} was changed by others in this moment; nothing was begun, try again")
+    return RecoveryRequested(incident=taken, is_own=taken == incident_id_of(request))
+
+
+def _release(act: Release, actor: Actor, ports: Ports) -> NodeRecorded:
+    """What was asked for by hand and only waits is taken back; anything else is undone."""
+    why = actor.reason(act.why)
+    withdrawn = withdraw_request(act.node, why, ports)
+    node = node_of(act.node, ports) if withdrawn else release_node(act.node, why, ports)
+    return _recorded(node, withdrawn=withdrawn)
+
+
+def _recorded(node: Node, changes: tuple[str, ...] = (), withdrawn: str | None = None) -> NodeRecorded:
+    return NodeRecorded(
+        node=node.node_id,
+        state=node.state,
+        is_spare=node.is_spare,
+        has_reported=node.has_reported,
+        changes=changes,
+        withdrawn=withdrawn,
+    )
