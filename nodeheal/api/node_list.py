@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from nodeheal.api.views import NodeRow
+from nodeheal.api.views import NodeRow, UnenrolledRow
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Availability
 from nodeheal.domain.fleet.liveness import apply_heartbeat
@@ -24,6 +24,20 @@ def nodes(pools: Sequence[str], ports: Ports, states: Sequence[Availability] = (
         _row(record, available, open_incident_of(record, ports), now, is_silent=record.instance_id in silent)
         for record, available in availability_of(heard, ports)
         if not states or available in states
+    ]
+
+
+def unenrolled(ports: Ports) -> list[UnenrolledRow]:
+    """Return the nodes that report and are not enrolled."""
+    return [
+        UnenrolledRow(
+            node=record.node_id,
+            pool=record.pool,
+            cluster=record.cluster,
+            agent=record.agent_version,
+            last_seen=record.last_seen,
+        )
+        for record in ports.nodes.unenrolled()
     ]
 
 

@@ -11,6 +11,7 @@ from nodeheal.contract.vocabulary import (
     Action,
     Availability,
     Awaited,
+    Ending,
     IncidentState,
     JobState,
     NodeState,
@@ -19,6 +20,7 @@ from nodeheal.contract.vocabulary import (
     Trouble,
     Verdict,
 )
+from nodeheal.domain.review.review import StateWord
 
 Time = Annotated[datetime, PlainSerializer(lambda at: at.isoformat(timespec="seconds"), when_used="json")]
 
@@ -52,20 +54,25 @@ class PoolRow(View):
 
 
 class IncidentRow(View):
-    """An incident. `doing`: the step that runs, or what it waits for, in words; empty: it has ended."""
+    """An incident. `word`: how it stands, as lists print and take it. `doing`: the step that runs, or what it waits
+    for, in words; empty: it has ended. `summary`: None before its end.
+    """
 
     incident: str
     opened_at: Time
+    closed_at: Time | None
     node: str
     pool: str
     job: str | None
     state: IncidentState
+    word: StateWord
+    ending: Ending | None
     step: Step | None
     step_at: Time | None
     waits_for: Awaited | None
     doing: str
     fault: str
-    is_drill: bool
+    began_as_drill: bool  # an operator injected its first fault
     summary: str | None
 
 
@@ -239,6 +246,28 @@ class NodeView(View):
     last_diagnosis: DiagnosisView | None
     good_run: dict[str, float]
     states: tuple[StateChangeRow, ...]
+
+
+class UnenrolledRow(View):
+    """A node that reports and is not enrolled. Its pool is what its agent says."""
+
+    node: str
+    pool: str
+    cluster: str
+    agent: str
+    last_seen: Time
+
+
+class BreakerView(View):
+    """The breaker of a pool. `opened_at`: None: it is closed. `waiting`: the incidents that wait for its reset, in
+    order; `nodes`: the node of each of them.
+    """
+
+    pool: str
+    opened_at: Time | None
+    why: str
+    waiting: tuple[str, ...]
+    nodes: dict[str, str]
 
 
 class NodeRow(View):

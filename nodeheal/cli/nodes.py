@@ -8,7 +8,7 @@ from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.complete import PoolArgument
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
-from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
+from nodeheal.cli.say import Form, Output, age, form_of, refuse, say, say_data
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Availability, Provider, SchedulerKind
 
@@ -60,28 +60,19 @@ def list_nodes(
 @app.command()
 def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show nodes that report and are not enrolled. nodeheal does not act on them, and forgets them after a week."""
+    from nodeheal.api import node_list
     from nodeheal.cli.table import say_table
     from nodeheal.domain.humanize import counted
 
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
-        found, now = world.nodes.unenrolled(), world.clock()
-    rows = [
-        {
-            "node": node.node_id,
-            "pool": node.pool,
-            "cluster": node.cluster,
-            "agent": node.agent_version,
-            "last_seen": iso(node.last_seen),
-        }
-        for node in found
-    ]
+        rows, now = node_list.unenrolled(world), world.clock()
     if form in (Form.json, Form.yaml):
-        say_data(rows, form)
+        say_data([row.model_dump(mode="json") for row in rows], form)
         return
-    seen = [(node.node_id, node.pool, node.cluster, node.agent_version, age(node.last_seen, now)) for node in found]
-    say_table(("NODE", "POOL, AS IT SAYS", "CLUSTER", "AGENT", "SEEN"), seen, is_wide=form is Form.wide)
+    cells = [(row.node, row.pool, row.cluster, row.agent, age(row.last_seen, now)) for row in rows]
+    say_table(("NODE", "POOL, AS IT SAYS", "CLUSTER", "AGENT", "SEEN"), cells, is_wide=form is Form.wide)
     say(f"{counted(len(rows), 'node')}; to enrol one: nodeheal nodes enroll NODE --pool POOL --why …")
 
 

@@ -52,8 +52,8 @@ AT_MOST = {
     "explain xid 79": 57,
     "status": 132,  # views and queries in place of one module of services
     "nodes list": 119,  # the view, and the query beside the renderer
-    "incidents list": 118,
-    "incidents show inc-1234": 120,
+    "incidents list": 119,
+    "incidents show inc-1234": 122,  # the view, and the query beside the renderer
     "jobs list": 140,
     "jobs show llama": 144,
     "approve inc-1234 --why because": 134,  # refused by the same function as in the control plane

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.incident import History, Incident
-from nodeheal.domain.review.part_record import PartRecord, part_record
 from nodeheal.domain.review.review import Accelerators, Review, review_of
 from nodeheal.ports import Ports
 
@@ -39,11 +38,6 @@ def review_incident(incident_id: str, ports: Ports) -> Review:
     """The story of one incident. Raises NotFound."""
     history = ports.incidents.history(incident_id)
     return review_of(history, _accelerators(history, ports), ports.clock())
-
-
-def part_of(serial: str, found: Sequence[Incident], ports: Ports) -> PartRecord:
-    """What these incidents say about the accelerator with this serial. Raises ValueError if none names it."""
-    return part_record(serial, (ports.incidents.history(incident.incident_id) for incident in found))
 
 
 def _accelerators(history: History, ports: Ports) -> Accelerators:
