@@ -16,6 +16,7 @@ from nodeheal.contract.vocabulary import (
     JobState,
     NodeState,
     Provider,
+    SchedulerKind,
     Step,
     Trouble,
     Verdict,
@@ -83,7 +84,7 @@ class AskedRow(IncidentRow):
 
 
 class JobRow(View):
-    """A job that is not over."""
+    """A job. `summary`: how it stands, or ended, in words."""
 
     job: str
     state: JobState
@@ -91,6 +92,25 @@ class JobRow(View):
     nodes: int
     submitted_at: Time | None
     summary: str | None
+
+
+class JobListRow(JobRow):
+    """A job with how far its run has come, as its nodes' heartbeats say: None where none of them shows a step.
+
+    `run`: 0 before the first. `steps`: how many its file says that it takes; `share`: of these, 0 to 1.
+    """
+
+    scheduler: SchedulerKind
+    priority: int
+    run: int
+    step: int | None
+    steps: int | None
+    step_at: Time | None
+    steps_per_second: float | None
+    share: float | None
+    seconds_left: float | None
+    submission: int
+    owner: str | None
 
 
 class FailedJobRow(View):
