@@ -12,10 +12,24 @@ from nodeheal.cli import connect
 from nodeheal.cli.approvals import IncidentId
 from nodeheal.cli.complete import PoolArgument, PoolOption
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
-from nodeheal.cli.say import Form, Output, form_of, refuse, say, say_data, say_json
+from nodeheal.cli.say import (
+    After,
+    Form,
+    Limit,
+    Output,
+    form_of,
+    page_of,
+    refuse,
+    say,
+    say_data,
+    say_json,
+    say_more,
+    say_rows,
+)
 from nodeheal.contract import names
 
 if TYPE_CHECKING:
+    from nodeheal.api.pages import Page, Rows
     from nodeheal.api.views import IncidentRow
     from nodeheal.domain.review.review import StateWord
     from nodeheal.ports import Ports
@@ -54,6 +68,8 @@ def list_all(
         ),
     ] = None,
     since: Since = "7d",
+    limit: Limit = None,
+    after: After = "",
     table: Table = names.TABLE,
     as_json: AsJson = False,
     output: Output = None,
@@ -63,18 +79,19 @@ def list_all(
     from nodeheal.domain.humanize import counted
 
     form = form_of(output, as_json)
+    page, wanted = page_of(limit, after, form), [_word(text) for text in state or ()]
     with clearly():
         world = connect.ports(table)
-        wanted = [_word(text) for text in state or ()]
-        rows = _rows(world, pool, since, wanted)
-        others = len(_rows(world, pool, since)) if wanted and not rows else 0
+        view = _incidents(world, pool, since, page, wanted)
+        others = len(_incidents(world, pool, since).rows) if wanted and not view.rows else 0
     if form in (Form.json, Form.yaml):
-        say_data([row.model_dump(mode="json") for row in rows], form)
-    elif not rows:
+        say_rows(view.model_dump(mode="json"), page, form)
+    elif not view.rows:
         say(_none_of(wanted, since, others))
     else:
-        say_incidents(rows, world.clock(), is_wide=form is Form.wide)
-        say(f"{counted(len(rows), 'incident')} within {since}")
+        say_incidents(view.rows, world.clock(), is_wide=form is Form.wide)
+        say(f"{counted(len(view.rows), 'incident')} within {since}")
+        say_more(view.next)
 
 
 @app.command()
@@ -128,7 +145,7 @@ def export(
 
     with clearly():
         world = connect.ports(table)
-        incident_ids = [row.incident for row in _rows(world, pool, since)]
+        incident_ids = [row.incident for row in _incidents(world, pool, since).rows]
         if form is ExportFormat.events:
             for line in _event_lines(incident_ids, world):
                 say(line)
@@ -155,7 +172,8 @@ def rma(
 
     with clearly():
         world = connect.ports(table)
-        view = incident_reports.part(serial, [row.incident for row in _rows(world, pool, since)], world)
+        incident_ids = [row.incident for row in _incidents(world, pool, since).rows]
+        view = incident_reports.part(serial, incident_ids, world)
     if form is Format.json:
         say_json({"since": since, **view.model_dump(mode="json")})
         return
@@ -177,11 +195,16 @@ def _plain(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalpha())
 
 
-def _rows(world: "Ports", pool: str | None, since: str, words: "Sequence[StateWord]" = ()) -> "list[IncidentRow]":
+def _incidents(
+    world: "Ports", pool: str | None, since: str, page: "Page | None" = None, words: "Sequence[StateWord]" = ()
+) -> "Rows[IncidentRow]":
+    """The incidents of the pool, or of all pools; without a page all of them."""
     from nodeheal.api import incident_list
+    from nodeheal.api.pages import WHOLE
 
     pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-    return incident_list.incidents(pools, world, world.clock() - timedelta(seconds=connect.seconds_of(since)), words)
+    begin = world.clock() - timedelta(seconds=connect.seconds_of(since))
+    return incident_list.incidents(pools, world, begin, frozenset(words), page or WHOLE)
 
 
 def _none_of(states: Sequence[str], since: str, others: int) -> str:

@@ -29,6 +29,7 @@ class Listed:
     """A job in a list, whoever runs it: for programs, and as the cells of its line."""
 
     is_over: bool
+    is_slurms: bool
     row: Mapping[str, object]
     cells: tuple[str, ...]
 
@@ -105,7 +106,7 @@ def _own(row: JobListRow, now: datetime) -> Listed:
         done_text(row),
         row.summary or "-",
     )
-    return Listed(row.state in ENDED, row.model_dump(mode="json"), cells)
+    return Listed(row.state in ENDED, is_slurms=False, row=row.model_dump(mode="json"), cells=cells)
 
 
 def _slurms(job: SlurmJob, cluster: str, now: datetime) -> Listed:
@@ -146,7 +147,7 @@ def _slurms(job: SlurmJob, cluster: str, now: datetime) -> Listed:
         "-",
         _summary(job),
     )
-    return Listed(job.is_over, row, cells)
+    return Listed(job.is_over, is_slurms=True, row=row, cells=cells)
 
 
 def _summary(job: SlurmJob) -> str:

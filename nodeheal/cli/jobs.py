@@ -10,7 +10,20 @@ import typer
 from nodeheal.cli import complete, connect
 from nodeheal.cli.complete import PoolArgument
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
-from nodeheal.cli.say import BAD_INPUT, Form, Output, form_of, refuse, say, say_data, say_json
+from nodeheal.cli.say import (
+    BAD_INPUT,
+    After,
+    Form,
+    Limit,
+    Output,
+    form_of,
+    page_of,
+    refuse,
+    say,
+    say_data,
+    say_json,
+    say_more,
+)
 from nodeheal.contract import names
 
 if TYPE_CHECKING:
@@ -156,6 +169,8 @@ def _refuse_options(where: str, given: Mapping[str, bool]) -> None:
 def list_all(
     pool: PoolArgument = None,
     live: Annotated[bool, typer.Option("--live", help="only jobs that are not over")] = False,
+    limit: Limit = None,
+    after: After = "",
     table: Table = names.TABLE,
     as_json: AsJson = False,
     output: Output = None,
@@ -163,22 +178,32 @@ def list_all(
     """Show jobs, those that are over last, together with the jobs that Slurm runs on the clusters of these pools.
 
     The exit code is 6 where a Slurm cluster's jobs are not known: the list then says of which.
+
+    With --limit and --after the rows are nodeheal's own jobs; Slurm's stand beside the first ones.
     """
     from nodeheal.api import job_list
     from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs, unknown_row
     from nodeheal.cli.slurm import clusters_of, reports_of
 
     form = form_of(output, as_json)
+    page = page_of(limit, after, form)
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-        rows = job_list.jobs(pools, world, live_only=live)
-        reports = reports_of(clusters_of(node for name in pools for node in world.nodes.in_pool(name)))
-        found = [job for job in listed(rows, reports, world.clock()) if not (live and job.is_over)]
-    if form in (Form.json, Form.yaml):
-        say_data([*(job.row for job in found), *(unknown_row(*one) for one in reports.unknown.items())], form)
-    else:
+        view = job_list.jobs(pools, world, live_only=live, page=page)
+        of_slurm = () if after else (node for name in pools for node in world.nodes.in_pool(name))
+        reports = reports_of(clusters_of(of_slurm))
+        found = [job for job in listed(view.rows, reports, world.clock()) if not (live and job.is_over)]
+    if form not in (Form.json, Form.yaml):
         say_jobs(found, reports.unknown, is_wide=form is Form.wide)
+        say_more(view.next)
+    else:
+        unknown = [unknown_row(*cluster) for cluster in reports.unknown.items()]
+        if page.is_part:
+            on_slurm = [job.row for job in found if job.is_slurms]
+            say_data({**view.model_dump(mode="json"), "slurm": [*on_slurm, *unknown]}, form)
+        else:
+            say_data([*(job.row for job in found), *unknown], form)
     if reports.unknown:
         raise typer.Exit(INCOMPLETE)
 
@@ -196,7 +221,7 @@ def top(pool: PoolArgument = None, table: Table = names.TABLE, as_json: AsJson =
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-        rows, now = job_list.jobs(pools, world, live_only=True), world.clock()
+        rows, now = job_list.jobs(pools, world, live_only=True).rows, world.clock()
     if form in (Form.json, Form.yaml):
         say_data([row.model_dump(mode="json") for row in rows], form)
     else:

@@ -8,7 +8,20 @@ from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.complete import PoolArgument
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
-from nodeheal.cli.say import Form, Output, age, form_of, refuse, say, say_data
+from nodeheal.cli.say import (
+    After,
+    Form,
+    Limit,
+    Output,
+    age,
+    form_of,
+    page_of,
+    refuse,
+    say,
+    say_data,
+    say_more,
+    say_rows,
+)
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Availability, Provider, SchedulerKind
 
@@ -30,6 +43,8 @@ def list_nodes(
     pool: PoolArgument = None,
     state: States = None,
     slurm: Annotated[bool, typer.Option("--slurm", help="add why Slurm gives a node no work; takes seconds")] = False,
+    limit: Limit = None,
+    after: After = "",
     table: Table = names.TABLE,
     as_json: AsJson = False,
     output: Output = None,
@@ -39,22 +54,26 @@ def list_nodes(
     from nodeheal.cli.node_list import say_nodes
 
     form = form_of(output, as_json)
-    on_slurm = None
+    page, on_slurm = page_of(limit, after, form), None
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-        rows, now = node_list.nodes(pools, world, state or ()), world.clock()
+        view, now = node_list.nodes(pools, world, state or (), page), world.clock()
         paused = list(filter(None, [world.pools.get(name).why_paused(now) for name in pools]))
         if slurm:
             from nodeheal.cli.slurm import on_slurm_of
+            from nodeheal.services.saving import node_of
 
-            on_slurm = on_slurm_of([node for name in pools for node in world.nodes.in_pool(name)])
+            on_slurm = on_slurm_of([node_of(row.node, world) for row in view.rows])
     if form in (Form.json, Form.yaml):
-        data = [row.model_dump(mode="json") for row in rows]
-        say_data(data if on_slurm is None else [{**row, "slurm": on_slurm[row["node"]]} for row in data], form)
+        data = view.model_dump(mode="json")
+        if on_slurm is not None:
+            data["rows"] = [{**row, "slurm": on_slurm[row["node"]]} for row in data["rows"]]
+        say_rows(data, page, form)
         return
     say(*paused)
-    say_nodes(rows, now, on_slurm or {}, has_pool=pool is None, is_wide=form is Form.wide)
+    say_nodes(view.rows, now, on_slurm or {}, has_pool=pool is None, is_wide=form is Form.wide)
+    say_more(view.next)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 READS = frozenset(
     (
+        "after",
         "answers",
         "ask",
         "behind",

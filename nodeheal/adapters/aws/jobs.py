@@ -4,14 +4,14 @@ DynamoDB.
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
 
-from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, plain, to_item, versioned
+from nodeheal.adapters.aws.items import Item, Table, behind, fields_of, from_item, plain, to_item, versioned
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.directory_lease import lease_ancestors, lease_path
@@ -73,6 +73,12 @@ class DynamoJobNotes:
             names.INDEX, names.pool_pk(pool), _LIVE if live_only else _JOBS, kind=names.job_pk("")
         )
         return sorted(filter(None, map(_readable, items)), key=lambda job: job.job_id)
+
+    def after(self, pool: str, job_id: str, *, is_over: bool, page_size: int | None = None) -> Iterator[Job]:
+        bounds = behind(_OVER if is_over else _LIVE, job_id)
+        partition, kind = names.pool_pk(pool), names.job_pk("")
+        items = self._table.between(names.INDEX, partition, bounds, kind=kind, page_size=page_size)
+        return filter(None, map(_readable, items))
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
         keys = {"pk": names.job_pk(job_id), "sk": f"{names.CHECK_PREFIX}{answer.request_id}#{answer.node_id}"}

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
@@ -48,6 +48,9 @@ class MemoryNodeStore:
     def in_pool(self, pool: str) -> Sequence[Node]:
         listed = (n for n in self.nodes.values() if n.pool == pool and n.state is not NodeState.UNENROLLED)
         return sorted(listed, key=lambda n: n.node_id)
+
+    def after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
+        return (node for node in self.in_pool(pool) if node.node_id > node_id)
 
     def unenrolled(self) -> Sequence[Node]:
         found = (n for n in self.nodes.values() if n.state is NodeState.UNENROLLED)
@@ -317,6 +320,11 @@ class MemoryJobNotes:
     def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
         jobs = [job for _, job in sorted(self.store.jobs.items()) if job.pool == pool]
         return [job for job in jobs if not (live_only and job.job_id in self.store.listed_as_over)]
+
+    def after(self, pool: str, job_id: str, *, is_over: bool, page_size: int | None = None) -> Iterator[Job]:
+        live = {job.job_id for job in self.in_pool(pool, live_only=True)}
+        jobs = (job for job in self.in_pool(pool) if job.job_id > job_id)
+        return (job for job in jobs if (job.job_id not in live) is is_over)
 
     def note_hang(self, hang: Hang) -> None:
         self.hangs[hang.run] = hang

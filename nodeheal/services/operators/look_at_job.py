@@ -25,9 +25,3 @@ def progress_of(jobs: Sequence[Job], ports: Ports) -> dict[str, TrainingProgress
         for job in running
     }
     return {name: progress for name, progress in found.items() if progress is not None}
-
-
-def list_jobs(pools: Sequence[str], ports: Ports) -> list[Job]:
-    """The jobs of these pools: those that live first, then by name."""
-    found = [job for pool in pools for job in ports.job_notes.in_pool(pool)]
-    return sorted(found, key=lambda job: (job.is_over, job.job_id))

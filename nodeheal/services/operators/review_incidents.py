@@ -10,7 +10,7 @@ from nodeheal.domain.review.review import Accelerators, Review, review_of
 from nodeheal.ports import Ports
 
 # Clocks differ a little: one that was opened by another machine just now is listed as well.
-_SKEW = timedelta(minutes=5)
+CLOCK_SKEW = timedelta(minutes=5)
 _RUNS_LOOKED_AT = 20
 _UNENDED = (IncidentState.OPEN, IncidentState.WAITING)
 
@@ -19,7 +19,7 @@ def list_incidents(
     ports: Ports, pools: Sequence[str], states: Sequence[IncidentState], since: datetime
 ) -> list[Incident]:
     """The incidents of these pools in these states that were opened since, newest first, each once."""
-    until = ports.clock() + _SKEW
+    until = ports.clock() + CLOCK_SKEW
     # A workflow that broke marks its incident itself, which stays listed under the state that it broke in.
     listed = {*states, *_UNENDED} if IncidentState.ESCALATED in states else {*states}
     # In the order of an incident's life: one that moves on while we look is kept as it was seen last.
