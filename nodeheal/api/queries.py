@@ -192,10 +192,9 @@ def _last_day(names: Sequence[str], ports: Ports) -> LastDay:
 
 
 def _is_about_jobs(failed: Sequence[Job], known: Sequence[Job], incident: Incident, ports: Ports) -> bool:
-    """Whether a failed job names the incident as what has left it down, or its job was seen to since; and no node waits
-    for its close."""
-    is_named = any(incident.incident_id in job.summary for job in failed)
-    if not is_named and not any(job.job_id == incident.job_id and is_job_seen_to(job, incident) for job in known):
+    """Whether it has left a failed job down, or its job was seen to since; and no node waits for its close."""
+    has_left_down = any(job.left_down_by == incident.incident_id for job in failed)
+    if not has_left_down and not any(job.job_id == incident.job_id and is_job_seen_to(job, incident) for job in known):
         return False
     node = ports.nodes.get(incident.node_id)
     return node is None or node.open_incident != incident.incident_id

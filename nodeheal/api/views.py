@@ -173,7 +173,7 @@ class LastDay(View):
 class FleetView(View):
     """All pools. `handed_over`: incidents that a person has and has not closed.
 
-    One that is only about a job in `failed_jobs` is left out, for the job's summary names it, and one about a failure
+    One that has only left a job in `failed_jobs` down is left out, for the job says so, and one about a failure
     of a job's own that was started again or given up since.
     """
 

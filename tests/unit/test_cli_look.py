@@ -799,7 +799,7 @@ def test_an_incident_that_has_left_only_a_job_down_is_shown_by_the_jobs_line_alo
     job = cluster.ports.jobs.get("llama")
     assert job is not None
     why = f"{incident} was handed to a human: not approved"
-    down = replace(job, state=JobState.FAILED, summary=why, submitted_at=cluster.clock())
+    down = replace(job, state=JobState.FAILED, summary=why, left_down_by=incident, submitted_at=cluster.clock())
     cluster.ports.jobs.save(down)
     shows, held = f"nodeheal incidents show {short_id(incident)}", run("status")
     save_node(cluster.ports, cluster.node(BROKEN), open_incident=None)

@@ -162,7 +162,7 @@ def test_a_restart_that_nobody_approves_is_said_to_be_that_and_is_started_by_han
 
     it.submit()
 
-    assert it.job.trouble is Trouble.NOT_APPROVED
+    assert (it.job.trouble, it.job.left_down_by) == (Trouble.NOT_APPROVED, it.incident_id)
     assert shown[0].endswith(f": waiting for approval until {NOW + timedelta(hours=1):%Y-%m-%d %H:%M:%S} UTC")
     page = next(told.body for _, told in it.ports.notifier.announced if "needs a human" in told.subject)  # type: ignore[attr-defined]
     assert "llama is stopped: its restart was not approved. If it may run again as it was, start it." in page
