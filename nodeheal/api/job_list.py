@@ -34,7 +34,7 @@ def _records(pools: Sequence[str], ports: Ports, page: Page, *, live_only: bool)
         if part >= first:
             name = after if part == first else ""
             size = page.read_at_once
-            each = [ports.job_notes.after(pool, name, is_over=part == _OVER, page_size=size) for pool in pools]
+            each = [ports.jobs.after(pool, name, is_over=part == _OVER, page_size=size) for pool in pools]
             yield from ((part, job) for job in merge(*each, key=lambda job: job.job_id))
 
 

@@ -43,7 +43,7 @@ def _records(pools: Sequence[str], ports: Ports, page: Page) -> Iterator[Node]:
         raise bad_cursor(page.after, ListKind.nodes, f": it goes on in pool {first}")
     for name in sorted(pools):
         if name >= first:
-            yield from ports.nodes.after(name, after if name == first else "", page.read_at_once)
+            yield from ports.fleet_index.nodes_after(name, after if name == first else "", page.read_at_once)
 
 
 def unenrolled(ports: Ports) -> list[UnenrolledRow]:

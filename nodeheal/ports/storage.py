@@ -37,12 +37,6 @@ class NodeStore(Protocol):
     def in_pool(self, pool: str) -> Sequence[Node]:
         """The pool's nodes, by id; eventually consistent."""
 
-    def after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
-        """The pool's nodes whose ids come after this one, by id; eventually consistent.
-
-        `page_size` of them are read at once, as they are consumed, so a caller that stops early reads no more.
-        """
-
     def unenrolled(self) -> Sequence[Node]:
         """Nodes that report and are not enrolled: they are in no pool, and expire; eventually consistent."""
 
@@ -187,19 +181,19 @@ class JobStore(Protocol):
     def runs(self, job_id: str) -> Sequence[Run]:
         """Every run of the job, in order."""
 
-
-class JobNotes(Protocol):
-    """What there is of jobs beside their records: a pool's list, what nodes answered, hangs, whose a directory is."""
-
-    def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
-        """The pool's jobs, by name, or those that were not over when they were last written; eventually consistent."""
-
     def after(self, pool: str, job_id: str, *, is_over: bool, page_size: int | None = None) -> Iterator[Job]:
         """The pool's jobs that are over, or those that are not, whose names come after this one, by name; eventually
         consistent.
 
         `page_size` of them are read at once, as they are consumed.
         """
+
+
+class JobNotes(Protocol):
+    """What there is of jobs beside their records: a pool's list, what nodes answered, hangs, whose a directory is."""
+
+    def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
+        """The pool's jobs, by name, or those that were not over when they were last written; eventually consistent."""
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
         """Keep what a node answered to a check. The first answer to a request holds."""
@@ -242,6 +236,12 @@ class FleetIndex(Protocol):
     def liveness_page(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
         """The pool's next nodes by id (`after` empty: its first ones), and the id after which it goes on (empty: that
         was its end).
+        """
+
+    def nodes_after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
+        """The pool's nodes whose ids come after this one, by id.
+
+        `page_size` of them are read at once, as they are consumed, so a caller that stops early reads no more.
         """
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:

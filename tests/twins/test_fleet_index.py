@@ -175,7 +175,7 @@ def test_nodes_are_read_on_behind_any_of_them_by_id(ports: Ports) -> None:
     ports.nodes.save(node("mi-12", state=NodeState.UNENROLLED))
 
     def names(after: str) -> list[str]:
-        return [found.node_id for found in ports.nodes.after("demo", after, page_size=1)]
+        return [found.node_id for found in ports.fleet_index.nodes_after("demo", after, page_size=1)]
 
     assert names("") == ["mi-0", "mi-1", "mi-10", "mi-2"]
     assert names("mi-1") == ["mi-10", "mi-2"]
@@ -214,9 +214,9 @@ def test_who_consumes_a_few_records_has_read_no_more_than_a_page(monkeypatch: py
         table: Table = ports.nodes._table  # type: ignore[attr-defined]
         table.client.meta.events.register("after-call.dynamodb.Query", lambda parsed, **_: read.append(parsed["Count"]))
 
-        next(ports.nodes.after("demo", "", 3))
+        next(ports.fleet_index.nodes_after("demo", "", 3))
         next(ports.fleet_index.newest_incidents("demo", IncidentState.OPEN, NOW, LATER, 3))
-        next(ports.job_notes.after("demo", "", is_over=False, page_size=3))
+        next(ports.jobs.after("demo", "", is_over=False, page_size=3))
 
     assert read == [3, 3, 3]
 

@@ -65,7 +65,7 @@ def test_jobs_are_read_on_behind_any_of_them_those_that_are_over_by_themselves(p
     assert ports.jobs.save(job("c", state=JobState.COMPLETED, version=1))
 
     def names(after: str, *, is_over: bool) -> list[str]:
-        return names_of([*ports.job_notes.after("demo", after, is_over=is_over, page_size=1)])
+        return names_of([*ports.jobs.after("demo", after, is_over=is_over, page_size=1)])
 
     assert (names("", is_over=False), names("a", is_over=False)) == (["a", "b", "d"], ["b", "d"])
     assert (names("", is_over=True), names("c", is_over=True)) == (["c"], [])

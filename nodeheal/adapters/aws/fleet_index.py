@@ -5,9 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from nodeheal.adapters.aws.items import Table, behind, fields_of, from_item, plain, to_item
+from nodeheal.adapters.aws.stores import nodes_behind
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.fleet.liveness import NodeLiveness
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports.storage import SweepCursor
 
@@ -28,6 +30,9 @@ class DynamoFleetIndex:
         )
         found = [from_item(NodeLiveness, item) for item in items]
         return found, "" if len(found) < limit else found[-1].node_id
+
+    def nodes_after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
+        return nodes_behind(self._table, names.pool_pk(pool), node_id, page_size)
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
         return self._incidents(pool, state, since, until)

@@ -61,6 +61,12 @@ class DynamoJobStore:
     def runs(self, job_id: str) -> Sequence[Run]:
         return [from_item(Run, item) for item in self._table.query(names.job_pk(job_id), names.RUN_PREFIX)]
 
+    def after(self, pool: str, job_id: str, *, is_over: bool, page_size: int | None = None) -> Iterator[Job]:
+        bounds = behind(_OVER if is_over else _LIVE, job_id)
+        partition, kind = names.pool_pk(pool), names.job_pk("")
+        items = self._table.between(names.INDEX, partition, bounds, kind=kind, page_size=page_size)
+        return filter(None, map(_readable, items))
+
 
 class DynamoJobNotes:
     """Implements JobNotes."""
@@ -73,12 +79,6 @@ class DynamoJobNotes:
             names.INDEX, names.pool_pk(pool), _LIVE if live_only else _JOBS, kind=names.job_pk("")
         )
         return sorted(filter(None, map(_readable, items)), key=lambda job: job.job_id)
-
-    def after(self, pool: str, job_id: str, *, is_over: bool, page_size: int | None = None) -> Iterator[Job]:
-        bounds = behind(_OVER if is_over else _LIVE, job_id)
-        partition, kind = names.pool_pk(pool), names.job_pk("")
-        items = self._table.between(names.INDEX, partition, bounds, kind=kind, page_size=page_size)
-        return filter(None, map(_readable, items))
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
         keys = {"pk": names.job_pk(job_id), "sk": f"{names.CHECK_PREFIX}{answer.request_id}#{answer.node_id}"}

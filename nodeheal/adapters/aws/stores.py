@@ -64,6 +64,13 @@ def _know_pool(table: Table, node: Node) -> None:
         table.put(to_item({"pk": names.POOLS_PK, "sk": names.pool_pk(node.pool), "pool": node.pool}))
 
 
+def nodes_behind(table: Table, partition: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
+    """Yield the nodes of an index partition whose ids come after this one, by id."""
+    kind = names.node_pk("")
+    for item in table.between(names.INDEX, partition, behind(kind, node_id), kind=kind, page_size=page_size):
+        yield from_item(Node, item)
+
+
 class DynamoNodeStore:
     """Implements NodeStore."""
 
@@ -80,19 +87,10 @@ class DynamoNodeStore:
         return self._table.put(_node_item(node), condition, values)
 
     def in_pool(self, pool: str) -> Sequence[Node]:
-        return list(self.after(pool))
-
-    def after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
-        return self._listed(names.pool_pk(pool), node_id, page_size)
+        return list(nodes_behind(self._table, names.pool_pk(pool)))
 
     def unenrolled(self) -> Sequence[Node]:
-        return list(self._listed(names.UNENROLLED_PK))
-
-    def _listed(self, partition: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
-        kind = names.node_pk("")
-        bounds = behind(kind, node_id)
-        for item in self._table.between(names.INDEX, partition, bounds, kind=kind, page_size=page_size):
-            yield from_item(Node, item)
+        return list(nodes_behind(self._table, names.UNENROLLED_PK))
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "", *, in_pool: bool = True) -> None:
         expires = event.observed_at + timedelta(days=HISTORY_DAYS)

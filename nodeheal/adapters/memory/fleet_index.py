@@ -25,8 +25,11 @@ class MemoryFleetIndex:
         return sorted({node.pool for node in self._enrolled()})
 
     def liveness_page(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
-        found = [liveness_of(node) for node in islice(self.nodes.after(pool, after), limit)]
+        found = [liveness_of(node) for node in islice(self.nodes_after(pool, after), limit)]
         return found, found[-1].node_id if len(found) == limit else ""
+
+    def nodes_after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
+        return (node for node in self.nodes.in_pool(pool) if node.node_id > node_id)
 
     def _enrolled(self) -> list[Node]:
         return [node for node in self.nodes.nodes.values() if node.state is not NodeState.UNENROLLED]

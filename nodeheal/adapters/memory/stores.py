@@ -49,9 +49,6 @@ class MemoryNodeStore:
         listed = (n for n in self.nodes.values() if n.pool == pool and n.state is not NodeState.UNENROLLED)
         return sorted(listed, key=lambda n: n.node_id)
 
-    def after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
-        return (node for node in self.in_pool(pool) if node.node_id > node_id)
-
     def unenrolled(self) -> Sequence[Node]:
         found = (n for n in self.nodes.values() if n.state is NodeState.UNENROLLED)
         return sorted(found, key=lambda n: n.node_id)
@@ -307,6 +304,10 @@ class MemoryJobStore:
     def runs(self, job_id: str) -> Sequence[Run]:
         return [run for (name, _), run in sorted(self.kept_runs.items()) if name == job_id]
 
+    def after(self, pool: str, job_id: str, *, is_over: bool, page_size: int | None = None) -> Iterator[Job]:
+        behind = (job for name, job in sorted(self.jobs.items()) if name > job_id and job.pool == pool)
+        return (job for job in behind if (job.job_id in self.listed_as_over) is is_over)
+
 
 @dataclass
 class MemoryJobNotes:
@@ -320,11 +321,6 @@ class MemoryJobNotes:
     def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
         jobs = [job for _, job in sorted(self.store.jobs.items()) if job.pool == pool]
         return [job for job in jobs if not (live_only and job.job_id in self.store.listed_as_over)]
-
-    def after(self, pool: str, job_id: str, *, is_over: bool, page_size: int | None = None) -> Iterator[Job]:
-        live = {job.job_id for job in self.in_pool(pool, live_only=True)}
-        jobs = (job for job in self.in_pool(pool) if job.job_id > job_id)
-        return (job for job in jobs if (job.job_id not in live) is is_over)
 
     def note_hang(self, hang: Hang) -> None:
         self.hangs[hang.run] = hang
