@@ -1,8 +1,9 @@
 """Queries that list nodes. They read less than those about one node, and import less."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from nodeheal.api.views import NodeRow
+from nodeheal.api.pages import WHOLE, ListKind, Page, Rows, bad_cursor, place_of, take
+from nodeheal.api.views import NodeRow, UnenrolledRow
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Availability
 from nodeheal.domain.fleet.liveness import apply_heartbeat
@@ -14,13 +15,23 @@ from nodeheal.ports import Ports
 from nodeheal.services.operators.node_availability import availability_of, open_incident_of
 
 
-def nodes(pools: Sequence[str], pauses: Pauses, ports: Ports, states: Sequence[Availability] = ()) -> list[NodeRow]:
-    """Return the nodes of these pools as they are now. `states`: only those; empty: all."""
+def nodes(
+    pools: Sequence[str], pauses: Pauses, ports: Ports, states: Sequence[Availability] = (), page: Page = WHOLE
+) -> Rows[NodeRow]:
+    """Return the nodes of these pools as they are now, by pool and id. `states`: only those; empty: all.
+
+    Raises ValueError for a cursor of another list.
+    """
     now, heartbeats = ports.clock(), ports.heartbeats.newest()
-    records = [record for name in pools for record in ports.nodes.in_pool(name)]
-    heard = [apply_heartbeat(record, heartbeats.get(record.instance_id), now).as_shown(now) for record in records]
+    heard = (
+        apply_heartbeat(record, heartbeats.get(record.instance_id), now).as_shown(now)
+        for record in _records(pools, ports, page)
+    )
+    known = (pair for record in heard for pair in availability_of([record], ports))
+    wanted = ((record, available) for record, available in known if not states or available in states)
+    found, cursor = take(wanted, page, ListKind.nodes, lambda pair: (pair[0].pool, pair[0].node_id))
     silent = {name for name, heartbeat in heartbeats.items() if heartbeat.is_missed(now)}
-    return [
+    rows = (
         _row(
             record,
             available,
@@ -28,8 +39,32 @@ def nodes(pools: Sequence[str], pauses: Pauses, ports: Ports, states: Sequence[A
             pauses.of_node(record.node_id, now),
             is_silent=record.instance_id in silent,
         )
-        for record, available in availability_of(heard, ports)
-        if not states or available in states
+        for record, available in found
+    )
+    return Rows[NodeRow](rows=tuple(rows), next=cursor)
+
+
+def _records(pools: Sequence[str], ports: Ports, page: Page) -> Iterator[Node]:
+    """Yield the nodes behind the page's cursor, and read no more of them than are consumed."""
+    first, after = place_of(page, ListKind.nodes, 2) or ("", "")
+    if first and first not in pools:
+        raise bad_cursor(page.after, ListKind.nodes, f": it goes on in pool {first}")
+    for name in sorted(pools):
+        if name >= first:
+            yield from ports.fleet_index.nodes_after(name, after if name == first else "", page.read_at_once)
+
+
+def unenrolled(ports: Ports) -> list[UnenrolledRow]:
+    """Return the nodes that report and are not enrolled."""
+    return [
+        UnenrolledRow(
+            node=record.node_id,
+            pool=record.pool,
+            cluster=record.cluster,
+            agent=record.agent_version,
+            last_seen=record.last_seen,
+        )
+        for record in ports.nodes.unenrolled()
     ]
 
 

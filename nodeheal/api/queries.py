@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from nodeheal.api.incident_list import row, row_fields
 from nodeheal.api.views import (
     AskedRow,
+    BreakerView,
     FailedJobRow,
     FleetView,
-    IncidentRow,
     JobRow,
     LastDay,
     PoolRow,
@@ -24,7 +25,7 @@ from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.domain.recovery.incident import Incident
-from nodeheal.domain.review.review import doing_now, is_job_seen_to, state_word, title_of
+from nodeheal.domain.review.review import is_job_seen_to, state_word, title_of
 from nodeheal.operations.approve import find_question
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_troubles import needed_of_operators
@@ -66,6 +67,18 @@ def pool(name: str, pauses: Pauses, ports: Ports, policy: RecoveryPolicy, jobs: 
     )
 
 
+def breaker(name: str, ports: Ports) -> BreakerView:
+    """Return a pool's breaker and what waits for its reset."""
+    record, line = ports.pools.get(name), ports.operations.queued(pool_line(Awaited.BREAKER, name))
+    return BreakerView(
+        pool=name,
+        opened_at=record.breaker_opened_at,
+        why=record.breaker_why,
+        waiting=tuple(wait.incident_id for wait in line),
+        nodes={wait.incident_id: wait.step.decision.node_id for wait in line},
+    )
+
+
 def fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> FleetView:
     """Return these pools with their open incidents, their live jobs, what waits for a person, and what ended within a
     day.
@@ -95,9 +108,9 @@ def fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> FleetVi
             *map(_take_over, handed_over),
             *(_bring_back(job, ports) for job in failed),
         ),
-        asked=tuple(AskedRow(**_fields(incident), answer_by=deadlines[incident.incident_id]) for incident in asked),
-        handed_over=tuple(IncidentRow(**_fields(incident)) for incident in handed_over),
-        open=tuple(IncidentRow(**_fields(incident)) for incident in under_way),
+        asked=tuple(AskedRow(**row_fields(incident), answer_by=deadlines[incident.incident_id]) for incident in asked),
+        handed_over=tuple(map(row, handed_over)),
+        open=tuple(map(row, under_way)),
         failed_jobs=tuple(
             FailedJobRow(job=job.job_id, pool=job.pool, trouble=job.trouble, summary=job.summary) for job in failed
         ),
@@ -122,26 +135,6 @@ def _deadlines(incidents: Sequence[Incident], ports: Ports) -> Iterator[tuple[st
         question = find_question(Question(incident.incident_id, incident.turn), ports)
         if question is not None:
             yield incident.incident_id, question.deadline_at
-
-
-def _fields(incident: Incident) -> dict[str, Any]:
-    """Return the fields of an incident's row."""
-    is_under_way = incident.is_under_way
-    return {
-        "incident": incident.incident_id,
-        "opened_at": incident.opened_at,
-        "node": incident.node_id,
-        "pool": incident.pool,
-        "job": incident.job_id,
-        "state": incident.state,
-        "step": incident.step if is_under_way else None,
-        "step_at": incident.step_at if is_under_way else None,
-        "waits_for": incident.awaits if is_under_way else None,
-        "doing": doing_now(incident),
-        "fault": title_of(incident.root),
-        "is_drill": incident.began_as_drill,
-        "summary": incident.summary or None,
-    }
 
 
 def _about(incident: Incident) -> dict[str, Any]:
@@ -200,10 +193,9 @@ def _last_day(names: Sequence[str], ports: Ports) -> LastDay:
 
 
 def _is_about_jobs(failed: Sequence[Job], known: Sequence[Job], incident: Incident, ports: Ports) -> bool:
-    """Whether a failed job names the incident as what has left it down, or its job was seen to since; and no node waits
-    for its close."""
-    is_named = any(incident.incident_id in job.summary for job in failed)
-    if not is_named and not any(job.job_id == incident.job_id and is_job_seen_to(job, incident) for job in known):
+    """Whether it has left a failed job down, or its job was seen to since; and no node waits for its close."""
+    has_left_down = any(job.left_down_by == incident.incident_id for job in failed)
+    if not has_left_down and not any(job.job_id == incident.job_id and is_job_seen_to(job, incident) for job in known):
         return False
     node = ports.nodes.get(incident.node_id)
     return node is None or node.open_incident != incident.incident_id

@@ -12,14 +12,17 @@ from nodeheal.contract.vocabulary import (
     ActKind,
     Availability,
     Awaited,
+    Ending,
     IncidentState,
     JobState,
     NodeState,
     Provider,
+    SchedulerKind,
     Step,
     Trouble,
     Verdict,
 )
+from nodeheal.domain.review.review import StateWord
 
 Time = Annotated[datetime, PlainSerializer(lambda at: at.isoformat(timespec="seconds"), when_used="json")]
 
@@ -53,20 +56,25 @@ class PoolRow(View):
 
 
 class IncidentRow(View):
-    """An incident. `doing`: the step that runs, or what it waits for, in words; empty: it has ended."""
+    """An incident. `word`: how it stands, as lists print and take it. `doing`: the step that runs, or what it waits
+    for, in words; empty: it has ended. `summary`: None before its end.
+    """
 
     incident: str
     opened_at: Time
+    closed_at: Time | None
     node: str
     pool: str
     job: str | None
     state: IncidentState
+    word: StateWord
+    ending: Ending | None
     step: Step | None
     step_at: Time | None
     waits_for: Awaited | None
     doing: str
     fault: str
-    is_drill: bool
+    began_as_drill: bool  # an operator injected its first fault
     summary: str | None
 
 
@@ -77,7 +85,7 @@ class AskedRow(IncidentRow):
 
 
 class JobRow(View):
-    """A job that is not over."""
+    """A job. `summary`: how it stands, or ended, in words."""
 
     job: str
     state: JobState
@@ -85,6 +93,25 @@ class JobRow(View):
     nodes: int
     submitted_at: Time | None
     summary: str | None
+
+
+class JobListRow(JobRow):
+    """A job with how far its run has come, as its nodes' heartbeats say: None where none of them shows a step.
+
+    `run`: 0 before the first. `steps`: how many its file says that it takes; `share`: of these, 0 to 1.
+    """
+
+    scheduler: SchedulerKind
+    priority: int
+    run: int
+    step: int | None
+    steps: int | None
+    step_at: Time | None
+    steps_per_second: float | None
+    share: float | None
+    seconds_left: float | None
+    submission: int
+    owner: str | None
 
 
 class FailedJobRow(View):
@@ -136,7 +163,7 @@ class LastDay(View):
 class FleetView(View):
     """All pools. `handed_over`: incidents that a person has and has not closed.
 
-    One that is only about a job in `failed_jobs` is left out, for the job's summary names it, and one about a failure
+    One that has only left a job in `failed_jobs` down is left out, for the job says so, and one about a failure
     of a job's own that was started again or given up since.
     """
 
@@ -229,6 +256,28 @@ class NodeView(View):
     last_diagnosis: DiagnosisView | None
     good_run: dict[str, float]
     states: tuple[StateChangeRow, ...]
+
+
+class UnenrolledRow(View):
+    """A node that reports and is not enrolled. Its pool is what its agent says."""
+
+    node: str
+    pool: str
+    cluster: str
+    agent: str
+    last_seen: Time
+
+
+class BreakerView(View):
+    """The breaker of a pool. `opened_at`: None: it is closed. `waiting`: the incidents that wait for its reset, in
+    order; `nodes`: the node of each of them.
+    """
+
+    pool: str
+    opened_at: Time | None
+    why: str
+    waiting: tuple[str, ...]
+    nodes: dict[str, str]
 
 
 class NodeRow(View):

@@ -9,7 +9,6 @@ from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.say import refuse, say, say_json
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Awaited
 
 if TYPE_CHECKING:
     from nodeheal.ports import Ports
@@ -92,26 +91,24 @@ def _pause(target: str, seconds: int, why: str, world: "Ports") -> datetime:
 @breaker.command()
 def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) -> None:
     """Show whether the breaker of a pool is open, since when and why, and which incidents wait for its reset."""
+    from nodeheal.api import queries
     from nodeheal.domain.humanize import counted
     from nodeheal.domain.recovery.incident import short_id
 
     with clearly():
         world = connect.ports(table)
-        found = world.pools.get(connect.known_pool(pool, world))
-        line = world.operations.queued(names.pool_line(Awaited.BREAKER, pool))
-    waiting = [wait.incident_id for wait in line]
+        view = queries.breaker(connect.known_pool(pool, world), world)
     if as_json:
-        opened = found.breaker_opened_at.isoformat() if found.breaker_opened_at else None
-        say_json({"pool": pool, "opened_at": opened, "why": found.breaker_why, "waiting": waiting})
-    elif found.breaker_opened_at is None:
+        say_json(view.model_dump(mode="json"))
+    elif view.opened_at is None:
         say(f"the breaker of pool {pool} is closed")
     else:
-        say(f"the breaker of pool {pool} is open since {found.breaker_opened_at:%Y-%m-%d %H:%M:%S} UTC")
-        say(f"  {found.breaker_why}", f"  {counted(len(line), 'incident waits', 'incidents wait')} for its reset")
-        for wait in line[:WAITING_NAMED]:
-            say(f"    {short_id(wait.incident_id)}  {wait.step.decision.node_id}")
-        if line[WAITING_NAMED:]:
-            say(f"    and {len(line) - WAITING_NAMED} more: nodeheal incidents list {pool} --state waiting")
+        say(f"the breaker of pool {pool} is open since {view.opened_at:%Y-%m-%d %H:%M:%S} UTC")
+        say(f"  {view.why}", f"  {counted(len(view.waiting), 'incident waits', 'incidents wait')} for its reset")
+        for incident in view.waiting[:WAITING_NAMED]:
+            say(f"    {short_id(incident)}  {view.nodes[incident]}")
+        if view.waiting[WAITING_NAMED:]:
+            say(f"    and {len(view.waiting) - WAITING_NAMED} more: nodeheal incidents list {pool} --state waiting")
         say(f"  once you have looked at the pool: nodeheal breaker reset {pool} --why …")
 
 

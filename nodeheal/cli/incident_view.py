@@ -10,56 +10,33 @@ from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Ending, IncidentState
 from nodeheal.domain.humanize import lasting
 from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.domain.recovery.incident import Incident, short_id
-from nodeheal.domain.review.review import Review, doing_now, shown_title, state_word, title_of
+from nodeheal.domain.recovery.incident import short_id
 
 if TYPE_CHECKING:
-    from nodeheal.services.notify.compose_needed import Part
-    from nodeheal.services.operators.answer_approval import PendingQuestion
+    from nodeheal.api.incident_views import IncidentReview, IncidentView, NeededRow, QuestionView
+    from nodeheal.api.views import IncidentRow
 
 _ENDS = " .;:"
 
 
-def row_of(incident: Incident) -> dict[str, str | bool | None]:
-    """One line of a list, for programs."""
-    return {
-        "incident": incident.incident_id,
-        "state": incident.state.value,
-        "word": state_word(incident).value,
-        "step": incident.step.value if incident.step and incident.is_under_way else None,
-        "waits_for": incident.awaits.value if incident.awaits and incident.is_under_way else None,
-        "ending": incident.ending.value if incident.ending else None,
-        "opened_at": incident.opened_at.isoformat(),
-        "closed_at": incident.closed_at.isoformat() if incident.closed_at else None,
-        "node": incident.node_id,
-        "pool": incident.pool,
-        "job": incident.job_id,
-        "fault": title_of(incident.root),
-        "summary": incident.summary,
-        "began_as_drill": incident.began_as_drill,
-    }
-
-
-def say_incidents(found: Sequence[Incident], now: datetime, *, is_wide: bool) -> None:
+def say_incidents(rows: "Sequence[IncidentRow]", now: datetime, *, is_wide: bool) -> None:
     """A list, for people."""
     head = ("INCIDENT", "AGE", "NODE", "POOL", "JOB", "STATE", "FAULT")
-    say_table(head, [_cells(incident, now, is_wide) for incident in found], is_wide=is_wide)
+    say_table(head, [_cells(row, now, is_wide) for row in rows], is_wide=is_wide)
 
 
-def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
-    name = incident.incident_id if is_wide else short_id(incident.incident_id)
-    where = (incident.node_id, incident.pool, incident.job_id or "-")
-    stands = doing_now(incident) or state_word(incident)
-    return (name, age(incident.opened_at, now), *where, stands, shown_title(incident))
+def _cells(row: "IncidentRow", now: datetime, is_wide: bool) -> tuple[str, ...]:
+    name = row.incident if is_wide else short_id(row.incident)
+    fault = f"{row.fault} (drill)" if row.began_as_drill else row.fault
+    return (name, age(row.opened_at, now), row.node, row.pool, row.job or "-", row.doing or row.word, fault)
 
 
-def story_of(
-    review: Review, console: str, asked: "PendingQuestion | None" = None, to_do: "Sequence[Part]" = ()
-) -> list[str]:
-    """The review for people: what it asks, what is needed, what came of it, its facts, and its timeline.
+def story_of(review: "IncidentView", console: str) -> list[str]:
+    """An incident for people: what it asks, what is needed, what came of it, its facts, and its timeline.
 
-    What is said once is not said again.
+    `console`: where its workflow is shown. What is said once is not said again.
     """
+    asked = review.asked
     at = " ".join(filter(None, [review.component, f"serial {review.serial}" if review.serial else ""]))
     took = ", ".join(f"{name} {lasting(seconds)}" for name, seconds in review.phase_seconds.items())
     policies = ", then ".join(dict.fromkeys(one.policy_version for one in review.decisions))
@@ -87,7 +64,7 @@ def story_of(
         *(["This is a drill."] if review.is_drill else []),
         "",
         *(question(asked, short_id(review.incident_id)) if asked is not None else []),
-        *([*needed(to_do), ""] if to_do else []),
+        *([*needed(review.needed), ""] if review.needed else []),
         *(f"{name:<12}{text}" for name, text in facts.items() if text),
         "",
         "Timeline, in seconds after the fault:",
@@ -95,25 +72,25 @@ def story_of(
     ]
 
 
-def question(asked: "PendingQuestion", short: str) -> list[str]:
+def question(asked: "QuestionView", short: str) -> list[str]:
     """What an incident asks, until when, and what each answer does."""
     return [
         f"Asks        {asked.asks}",
         f"Answer by   {asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC; silence is no: then it is handed to a human",
-        f"If yes      {asked.means[Answer.approve]}",
-        f"If no       {asked.means[Answer.refuse]}",
+        f"If yes      {asked.means.approve}",
+        f"If no       {asked.means.refuse}",
         *(f"{answer.value.title():<12}nodeheal {answer} {short} --why …" for answer in Answer),
         "",
     ]
 
 
-def needed(to_do: "Sequence[Part]") -> list[str]:
+def needed(to_do: "Sequence[NeededRow]") -> list[str]:
     """What a person has to do, as the email says it, with the commands to paste."""
-    lines = [line for text, commands in to_do for line in (text, *commands)]
+    lines = [line for row in to_do for line in (row.text, *(f"  {command}" for command in row.commands))]
     return [f"{'' if number else 'Needed':<12}{line}" for number, line in enumerate(lines)]
 
 
-def _timeline(review: Review, asks: str) -> Iterator[str]:
+def _timeline(review: "IncidentReview", asks: str) -> Iterator[str]:
     """What happened, and why. A reason that stands above is referred to by where it stands."""
     decisions = {f"{one.step}: {one.reason}": one for one in review.decisions}
     above = {review.summary: "see Summary", asks: "see Asks"}

@@ -12,16 +12,27 @@ from nodeheal.cli import connect
 from nodeheal.cli.approvals import IncidentId
 from nodeheal.cli.complete import PoolArgument, PoolOption
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
-from nodeheal.cli.say import Form, Output, form_of, refuse, say, say_data, say_json
+from nodeheal.cli.say import (
+    After,
+    Form,
+    Limit,
+    Output,
+    form_of,
+    page_of,
+    refuse,
+    say,
+    say_data,
+    say_json,
+    say_more,
+    say_rows,
+)
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import IncidentState
 
 if TYPE_CHECKING:
-    from nodeheal.domain.recovery.incident import Incident
-    from nodeheal.domain.review.review import Review
+    from nodeheal.api.pages import Page, Rows
+    from nodeheal.api.views import IncidentRow
+    from nodeheal.domain.review.review import StateWord
     from nodeheal.ports import Ports
-    from nodeheal.services.notify.compose_needed import Part
-    from nodeheal.services.operators.answer_approval import PendingQuestion
 
 app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and how it ended.")
 
@@ -57,71 +68,49 @@ def list_all(
         ),
     ] = None,
     since: Since = "7d",
+    limit: Limit = None,
+    after: After = "",
     table: Table = names.TABLE,
     as_json: AsJson = False,
     output: Output = None,
 ) -> None:
     """Show incidents, the newest first."""
-    from nodeheal.cli.incident_view import row_of, say_incidents
+    from nodeheal.cli.incident_view import say_incidents
     from nodeheal.domain.humanize import counted
-    from nodeheal.domain.review.review import state_word
 
     form = form_of(output, as_json)
+    page, wanted = page_of(limit, after, form), [_word(text) for text in state or ()]
     with clearly():
         world = connect.ports(table)
-        wanted = [_word(text) for text in state or ()]
-        known = _found(world, pool, since)
-        found = [incident for incident in known if not wanted or state_word(incident) in wanted]
+        view = _incidents(world, pool, since, page, wanted)
+        others = len(_incidents(world, pool, since).rows) if wanted and not view.rows else 0
     if form in (Form.json, Form.yaml):
-        say_data([row_of(incident) for incident in found], form)
-    elif not found:
-        say(_none_of(wanted, since, len(known)))
+        say_rows(view.model_dump(mode="json"), page, form)
+    elif not view.rows:
+        say(_none_of(wanted, since, others))
     else:
-        say_incidents(found, world.clock(), is_wide=form is Form.wide)
-        say(f"{counted(len(found), 'incident')} within {since}")
+        say_incidents(view.rows, world.clock(), is_wide=form is Form.wide)
+        say(f"{counted(len(view.rows), 'incident')} within {since}")
+        say_more(view.next)
 
 
 @app.command()
 def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one incident: each decision and its reason, how long each part took, and what it cost."""
+    from nodeheal.api import incident_queries
     from nodeheal.cli.incident_view import story_of
     from nodeheal.cli.lookup import incident_named
-    from nodeheal.contract.type_adapters import adapter_of
-    from nodeheal.domain.review.review import Review
-    from nodeheal.services.operators.review_incidents import review_incident
 
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
-        review = review_incident(incident_named(incident, world), world)
-        asked = _asked(review, world)
-        to_do = _needed(review, world, table)
-        console = connect.execution_url(review.incident_id)
+        name = incident_named(incident, world)
+        view = incident_queries.incident(name, world, lambda: connect.policy_copy(table))
+        console = connect.execution_url(name)
     if form in (Form.json, Form.yaml):
-        told = adapter_of(Review).dump_python(review, mode="json")
-        question = adapter_of(type(asked)).dump_python(asked, mode="json") if asked is not None else None
-        lines = [{"text": text, "commands": [line.strip() for line in commands]} for text, commands in to_do]
-        say_data({**told, "asked": question, "needed": lines, "execution": console}, form)
+        say_data({**view.model_dump(mode="json"), "execution": console}, form)
         return
-    say(*story_of(review, console, asked, to_do))
-
-
-def _asked(review: "Review", world: "Ports") -> "PendingQuestion | None":
-    if review.state is not IncidentState.WAITING:
-        return None
-    # Only here: what an answer does takes many modules.
-    from nodeheal.services.operators.answer_approval import asked_now
-
-    return asked_now(review.incident_id, world)
-
-
-def _needed(review: "Review", world: "Ports", table: str) -> "list[Part]":
-    if review.state is IncidentState.CLOSED:
-        return []
-    # Only here, too: it reads everything that the email is composed from.
-    from nodeheal.services.operators.needed_now import needed_now
-
-    return needed_now(review.incident_id, world, lambda: connect.policy_copy(table))
+    say(*story_of(view, console))
 
 
 @app.command()
@@ -150,27 +139,21 @@ def export(
     table: Table = names.TABLE,
 ) -> None:
     """Write a report of all incidents of a time: times to recovery, causes, endings, and nodes that fail again."""
+    from nodeheal.api import incident_reports
     from nodeheal.cli.report import as_markdown
-    from nodeheal.contract.type_adapters import adapter_of
-    from nodeheal.domain.review.incident_stats import IncidentStats, summarize
-    from nodeheal.domain.review.review import Review
-    from nodeheal.services.operators.review_incidents import review_incident
 
     with clearly():
         world = connect.ports(table)
-        known = _found(world, pool, since)
+        incident_ids = [row.incident for row in _incidents(world, pool, since).rows]
         if form is ExportFormat.events:
-            for line in _event_lines(known, world):
+            for line in _event_lines(incident_ids, world):
                 say(line)
             return
-        reviews = [review_incident(found.incident_id, world) for found in known]
-    stats = summarize(reviews)
+        view = incident_reports.report(incident_ids, world)
     if form is ExportFormat.json:
-        told = [adapter_of(Review).dump_python(review, mode="json") for review in reviews]
-        tally = adapter_of(IncidentStats).dump_python(stats, mode="json")
-        say_json({"since": since, "pool": pool, "tally": tally, "incidents": told})
+        say_json({"since": since, "pool": pool, **view.model_dump(mode="json")})
         return
-    for line in as_markdown(reviews, stats, f"{f'Pool {pool}' if pool else 'All pools'}, last {since}"):
+    for line in as_markdown(view, f"{f'Pool {pool}' if pool else 'All pools'}, last {since}"):
         say(line)
 
 
@@ -183,24 +166,25 @@ def rma(
     table: Table = names.TABLE,
 ) -> None:
     """Write the record of one accelerator for its vendor: faults, what was tried, diagnostics, where the logs are."""
+    from nodeheal.api import incident_reports
     from nodeheal.cli.report import part_as_markdown
-    from nodeheal.contract.type_adapters import adapter_of
-    from nodeheal.domain.review.part_record import PartRecord
-    from nodeheal.services.operators.review_incidents import part_of
 
     with clearly():
         world = connect.ports(table)
-        record = part_of(serial, _found(world, pool, since), world)
+        incident_ids = [row.incident for row in _incidents(world, pool, since).rows]
+        view = incident_reports.part(serial, incident_ids, world)
     if form is Format.json:
-        say_json({"since": since, **adapter_of(PartRecord).dump_python(record, mode="json")})
+        say_json({"since": since, **view.model_dump(mode="json")})
         return
-    for line in part_as_markdown(record, since):
+    for line in part_as_markdown(view, since):
         say(line)
 
 
-def _word(text: str) -> str:
+def _word(text: str) -> "StateWord":
     """The word of a list for what is typed: `handed-over` is `handed over`. Refused where the list has no such word."""
-    known = {_plain(word): word for word in STATES}
+    from nodeheal.domain.review.review import StateWord
+
+    known = {_plain(word): word for word in StateWord}
     if _plain(text) not in known:
         refuse(f"--state: {text!r} is not one of {', '.join(STATES)}")
     return known[_plain(text)]
@@ -210,12 +194,16 @@ def _plain(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalpha())
 
 
-def _found(world: "Ports", pool: str | None, since: str) -> "list[Incident]":
-    from nodeheal.services.operators.review_incidents import list_incidents
+def _incidents(
+    world: "Ports", pool: str | None, since: str, page: "Page | None" = None, words: "Sequence[StateWord]" = ()
+) -> "Rows[IncidentRow]":
+    """The incidents of the pool, or of all pools; without a page all of them."""
+    from nodeheal.api import incident_list
+    from nodeheal.api.pages import WHOLE
 
     pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
     begin = world.clock() - timedelta(seconds=connect.seconds_of(since))
-    return list_incidents(world, pools, list(IncidentState), begin)
+    return incident_list.incidents(pools, world, begin, frozenset(words), page or WHOLE)
 
 
 def _none_of(states: Sequence[str], since: str, others: int) -> str:
@@ -225,9 +213,9 @@ def _none_of(states: Sequence[str], since: str, others: int) -> str:
     return f"no incident within {since} is {' or '.join(states)}; in other states: {others}"
 
 
-def _event_lines(known: "Sequence[Incident]", world: "Ports") -> Iterator[str]:
+def _event_lines(incident_ids: Sequence[str], world: "Ports") -> Iterator[str]:
     """A line for each event, oldest first, with the job that ran on the node."""
-    histories = [world.incidents.history(incident.incident_id) for incident in reversed(known)]
+    histories = [world.incidents.history(name) for name in reversed(incident_ids)]
     events = [(event, history.incident.job_id) for history in histories for event in history.events]
     for event, job_id in sorted(events, key=lambda one: one[0].observed_at):
         yield json.dumps({"event": event.model_dump(mode="json"), "job_id": job_id})

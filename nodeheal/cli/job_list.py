@@ -4,42 +4,24 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from nodeheal.api.views import JobListRow
 from nodeheal.cli.say import age, iso, say
 from nodeheal.cli.slurm import Reports, time_of
 from nodeheal.cli.table import say_table
 from nodeheal.contract.vocabulary import JobState, SchedulerKind
 from nodeheal.domain.humanize import counted, lasting
-from nodeheal.domain.jobs.job import Job
-from nodeheal.domain.jobs.training_progress import TrainingProgress
+from nodeheal.domain.jobs.job import ENDED
 from nodeheal.parsers.slurm import SlurmJob
 from nodeheal.services.jobs.job_line import Standing
 
 INCOMPLETE = 6  # exit code: what Slurm has is not known
 
 
-def row_of(job: Job, progress: TrainingProgress | None = None) -> dict[str, object]:
-    """One line of a list, for programs."""
-    return {
-        "job": job.job_id,
-        "scheduler": job.scheduler.value,
-        "state": job.state.value,
-        "pool": job.pool,
-        "nodes": job.nodes,
-        "priority": job.priority,
-        "run": job.current_run,
-        "step": progress.step if progress else None,
-        "steps": job.steps,
-        "seconds_left": progress.seconds_left if progress else None,
-        "submission": job.submission,
-        "submitted_at": iso(job.submitted_at),
-        "owner": str(job.owner) if job.owner else None,
-        "summary": job.summary,
-    }
-
-
 def standing_json(ahead: Sequence[Standing]) -> list[dict[str, object]]:
     """Who gets nodes before a job, for programs."""
-    return [{"job": one.job_id, "since": iso(one.since), "priority": one.priority, "nodes": one.nodes} for one in ahead]
+    from nodeheal.api.job_queries import standing
+
+    return [row.model_dump(mode="json") for row in standing(ahead)]
 
 
 @dataclass(frozen=True)
@@ -47,16 +29,15 @@ class Listed:
     """A job in a list, whoever runs it: for programs, and as the cells of its line."""
 
     is_over: bool
+    is_slurms: bool
     row: Mapping[str, object]
     cells: tuple[str, ...]
 
 
-def listed(
-    jobs: Iterable[Job], reports: Reports, now: datetime, progress: Mapping[str, TrainingProgress]
-) -> list[Listed]:
+def listed(rows: Iterable[JobListRow], reports: Reports, now: datetime) -> list[Listed]:
     """nodeheal's own jobs and those that Slurm runs; the jobs that are over come last."""
     theirs = (_slurms(job, cluster, now) for cluster, report in reports.known.items() for job in report.jobs)
-    return sorted([*(_own(job, now, progress.get(job.job_id)) for job in jobs), *theirs], key=lambda one: one.is_over)
+    return sorted([*(_own(row, now) for row in rows), *theirs], key=lambda job: job.is_over)
 
 
 def say_jobs(jobs: Sequence[Listed], unknown: Collection[str], *, is_wide: bool = False) -> None:
@@ -71,52 +52,61 @@ def say_jobs(jobs: Sequence[Listed], unknown: Collection[str], *, is_wide: bool 
     say(f"{counted(len(jobs), 'job')}, {sum(not job.is_over for job in jobs)} active{but}")
 
 
-def say_top(
-    jobs: Sequence[Job], progress: Mapping[str, TrainingProgress], now: datetime, *, is_wide: bool = False
-) -> None:
+def say_top(rows: Sequence[JobListRow], now: datetime, *, is_wide: bool = False) -> None:
     """How far the active jobs have come, for people."""
-    if not jobs:
+    if not rows:
         say("no active job")
         return
     head = ("JOB", "STATE", "POOL", "NODES", "RUN", "STEP", "DONE", "STEPS/S", "LEFT", "SEEN")
-    say_table(head, [_top(job, progress.get(job.job_id), now) for job in jobs], is_wide=is_wide)
-    if any(job.state is JobState.RUNNING and job.job_id not in progress for job in jobs):
+    say_table(head, [_top(row, now) for row in rows], is_wide=is_wide)
+    if any(row.state is JobState.RUNNING and row.step is None for row in rows):
         say("STEP -: it has written no step to $NODEHEAL_PROGRESS_FILE, which jobs with hang_seconds have")
 
 
-def _top(job: Job, progress: TrainingProgress | None, now: datetime) -> tuple[str, ...]:
-    cells = (job.job_id, job.state.value, job.pool, str(job.nodes), str(job.current_run or "-"))
-    if progress is None:
+def _top(row: JobListRow, now: datetime) -> tuple[str, ...]:
+    cells = (row.job, row.state.value, row.pool, str(row.nodes), str(row.run or "-"))
+    if row.step is None:
         return (*cells, "-", "-", "-", "-", "-")
-    pace = f"{progress.rate:.2g}" if progress.rate else "-"
-    left = lasting(progress.seconds_left) if progress.seconds_left is not None else "-"
-    done = f"{progress.share:.0%}" if progress.share is not None else "-"
-    return (*cells, str(progress.step), done, pace, left, age(progress.at, now))
+    pace = f"{row.steps_per_second:.2g}" if row.steps_per_second else "-"
+    left = lasting(row.seconds_left) if row.seconds_left is not None else "-"
+    done = f"{row.share:.0%}" if row.share is not None else "-"
+    return (*cells, str(row.step), done, pace, left, age(row.step_at, now))
+
+
+def done_text(row: JobListRow) -> str:
+    """`51%`, or the step where the end is not known; `-`: its run shows no step."""
+    if row.step is None:
+        return "-"
+    return f"{row.share:.0%}" if row.share is not None else f"step {row.step}"
+
+
+def progress_text(row: JobListRow) -> str:
+    """`step 5100 of 10000 (51%), 2.1 steps/s, about 40 min left`, as far as each is known."""
+    done = f" of {row.steps} ({row.share:.0%})" if row.share is not None else ""
+    pace = f", {row.steps_per_second:.2g} steps/s" if row.steps_per_second else ""
+    left = f", about {lasting(row.seconds_left)} left" if row.seconds_left is not None else ""
+    return f"step {row.step}{done}{pace}{left}"
 
 
 def unknown_row(cluster: str, why: str) -> dict[str, object]:
     """For programs, in place of the jobs of a Slurm cluster that are not known. A list with it is not empty."""
-    unsaid = ("pool", "nodes", "priority", "run", "step", "steps", "seconds_left", "submission", "submitted_at")
-    nothing = dict.fromkeys((*unsaid, "owner"))
-    state = {"job": None, "scheduler": SchedulerKind.SLURM.value, "state": "UNKNOWN", "cluster": cluster}
-    return {**state, **nothing, "summary": f"not known: {why}"}
+    known = {"scheduler": SchedulerKind.SLURM.value, "state": "UNKNOWN", "summary": f"not known: {why}"}
+    return {**dict.fromkeys(JobListRow.model_fields), **known, "cluster": cluster}
 
 
-def _own(job: Job, now: datetime, progress: TrainingProgress | None) -> Listed:
-    done = progress.short if progress else "-"
-    at, run = age(job.submitted_at, now), str(job.current_run or "-")
+def _own(row: JobListRow, now: datetime) -> Listed:
     cells = (
-        job.job_id,
-        job.scheduler.value,
-        job.state.value,
-        job.pool,
-        str(job.nodes),
-        run,
-        at,
-        done,
-        job.summary or "-",
+        row.job,
+        row.scheduler.value,
+        row.state.value,
+        row.pool,
+        str(row.nodes),
+        str(row.run or "-"),
+        age(row.submitted_at, now),
+        done_text(row),
+        row.summary or "-",
     )
-    return Listed(job.is_over, row_of(job, progress), cells)
+    return Listed(row.state in ENDED, is_slurms=False, row=row.model_dump(mode="json"), cells=cells)
 
 
 def _slurms(job: SlurmJob, cluster: str, now: datetime) -> Listed:
@@ -124,17 +114,12 @@ def _slurms(job: SlurmJob, cluster: str, now: datetime) -> Listed:
     submitted_at = time_of(job.submitted_at)
     run, kind = job.restarts + (not job.waits), SchedulerKind.SLURM.value
     row: dict[str, object] = {
+        **dict.fromkeys(JobListRow.model_fields),
         "job": job.job_id,
         "scheduler": kind,
         "state": job.state,
-        "pool": None,
         "nodes": job.nodes,
-        "priority": None,
         "run": run,
-        "step": None,
-        "steps": None,
-        "seconds_left": None,
-        "submission": None,
         "submitted_at": iso(submitted_at),
         "owner": job.user,
         "summary": _summary(job),
@@ -162,7 +147,7 @@ def _slurms(job: SlurmJob, cluster: str, now: datetime) -> Listed:
         "-",
         _summary(job),
     )
-    return Listed(job.is_over, row, cells)
+    return Listed(job.is_over, is_slurms=True, row=row, cells=cells)
 
 
 def _summary(job: SlurmJob) -> str:

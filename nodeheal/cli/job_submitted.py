@@ -4,9 +4,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodeheal.api.job_list import job_row
 from nodeheal.cli import connect
 from nodeheal.cli.connect import clearly
-from nodeheal.cli.job_list import row_of, standing_json
+from nodeheal.cli.job_list import standing_json
 from nodeheal.cli.say import say, say_json
 from nodeheal.contract.acts import JobRecorded
 from nodeheal.contract.job_spec import JobSpec
@@ -66,7 +67,7 @@ def say_submitted_json(it: Submitted) -> None:
     """For programs."""
     say_json(
         {
-            **row_of(it.job),
+            **job_row(it.job).model_dump(mode="json"),
             "is_new": it.answer.is_new,
             "differs_in": list(it.answer.differs_in),
             "placement": it.answer.placement.model_dump(mode="json") if it.answer.placement else None,

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,20 @@ import typer
 from nodeheal.cli import complete, connect
 from nodeheal.cli.complete import PoolArgument
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
-from nodeheal.cli.say import BAD_INPUT, Form, Output, form_of, refuse, say, say_data, say_json
+from nodeheal.cli.say import (
+    BAD_INPUT,
+    After,
+    Form,
+    Limit,
+    Output,
+    form_of,
+    page_of,
+    refuse,
+    say,
+    say_data,
+    say_json,
+    say_more,
+)
 from nodeheal.contract import names
 
 if TYPE_CHECKING:
@@ -157,6 +169,8 @@ def _refuse_options(where: str, given: Mapping[str, bool]) -> None:
 def list_all(
     pool: PoolArgument = None,
     live: Annotated[bool, typer.Option("--live", help="only jobs that are not over")] = False,
+    limit: Limit = None,
+    after: After = "",
     table: Table = names.TABLE,
     as_json: AsJson = False,
     output: Output = None,
@@ -164,23 +178,32 @@ def list_all(
     """Show jobs, those that are over last, together with the jobs that Slurm runs on the clusters of these pools.
 
     The exit code is 6 where a Slurm cluster's jobs are not known: the list then says of which.
+
+    With --limit and --after the rows are nodeheal's own jobs; Slurm's stand beside the first ones.
     """
+    from nodeheal.api import job_list
     from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs, unknown_row
     from nodeheal.cli.slurm import clusters_of, reports_of
-    from nodeheal.services.operators.look_at_job import list_jobs, progress_of
 
     form = form_of(output, as_json)
+    page = page_of(limit, after, form)
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-        own = list_jobs(pools, world)
-        reports = reports_of(clusters_of(node for name in pools for node in world.nodes.in_pool(name)))
-        known = listed(own, reports, world.clock(), progress_of(own, world))
-        found = [job for job in known if not (live and job.is_over)]
-    if form in (Form.json, Form.yaml):
-        say_data([*(job.row for job in found), *(unknown_row(*one) for one in reports.unknown.items())], form)
-    else:
+        view = job_list.jobs(pools, world, live_only=live, page=page)
+        of_slurm = () if after else (node for name in pools for node in world.nodes.in_pool(name))
+        reports = reports_of(clusters_of(of_slurm))
+        found = [job for job in listed(view.rows, reports, world.clock()) if not (live and job.is_over)]
+    if form not in (Form.json, Form.yaml):
         say_jobs(found, reports.unknown, is_wide=form is Form.wide)
+        say_more(view.next)
+    else:
+        unknown = [unknown_row(*cluster) for cluster in reports.unknown.items()]
+        if page.is_part:
+            on_slurm = [job.row for job in found if job.is_slurms]
+            say_data({**view.model_dump(mode="json"), "slurm": [*on_slurm, *unknown]}, form)
+        else:
+            say_data([*(job.row for job in found), *unknown], form)
     if reports.unknown:
         raise typer.Exit(INCOMPLETE)
 
@@ -191,44 +214,42 @@ def top(pool: PoolArgument = None, table: Table = names.TABLE, as_json: AsJson =
 
     A job shows its steps in $NODEHEAL_PROGRESS_FILE, and its file says with `steps` how many it takes in all.
     """
-    from nodeheal.cli.job_list import row_of, say_top
-    from nodeheal.services.operators.look_at_job import list_jobs, progress_of
+    from nodeheal.api import job_list
+    from nodeheal.cli.job_list import say_top
 
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-        jobs = [job for job in list_jobs(pools, world) if not job.is_over]
-        progress = progress_of(jobs, world)
+        rows, now = job_list.jobs(pools, world, live_only=True).rows, world.clock()
     if form in (Form.json, Form.yaml):
-        say_data([row_of(job, progress.get(job.job_id)) for job in jobs], form)
+        say_data([row.model_dump(mode="json") for row in rows], form)
     else:
-        say_top(jobs, progress, world.clock(), is_wide=form is Form.wide)
+        say_top(rows, now, is_wide=form is Form.wide)
 
 
 @app.command()
 def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one job: its state and why, where it runs, how its runs ended, and how many restarts are left."""
-    from nodeheal.cli.job_view import as_json_of, as_text
+    from nodeheal.api import job_queries
+    from nodeheal.cli.job_view import Beside, as_json_of, as_text
     from nodeheal.cli.last_lines import last_lines
     from nodeheal.cli.slurm import our_job
-    from nodeheal.services.operators.look_at_job import awaited_by, look_at_job, next_limit
 
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
-        view = look_at_job(our_job(name, world).job_id, world)
-        awaits = connect.if_allowed(lambda: awaited_by(view.working, world))
-        limit = connect.if_allowed(lambda: next_limit(view, world, connect.policy_copy(table)))
-        view = replace(view, awaits=awaits, next_limit=limit)
-        owner = view.job.owner
-        is_confirmed = connect.owners().is_confirmed(owner) if owner else None
-        link = connect.job_execution_url(name, view.job.submission) if view.job.submission else ""
-        links = {one.incident_id: connect.execution_url(one.incident_id) for one in view.incidents}
+        job = our_job(name, world)
+        view = job_queries.job(name, world, lambda: connect.policy_copy(table), connect.if_allowed)
+        beside = Beside(
+            workflow=connect.job_execution_url(name, view.submission) if view.submission else "",
+            workflows={row.incident: connect.execution_url(row.incident) for row in view.incidents},
+            is_owner_confirmed=connect.owners().is_confirmed(job.owner) if job.owner else None,
+        )
     if form in (Form.json, Form.yaml):
-        say_data(as_json_of(view, link, links, is_confirmed), form)
+        say_data(as_json_of(view, beside), form)
         return
-    for line in as_text(view, link, links, is_confirmed, last_lines(view.job, view.run)):
+    for line in as_text(view, beside, last_lines(job, world.jobs.get_run(name, view.run))):
         say(line)
 
 

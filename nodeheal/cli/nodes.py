@@ -8,7 +8,20 @@ from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.complete import PoolArgument
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, facts_of, given_reason, goes_on, whole_node
-from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
+from nodeheal.cli.say import (
+    After,
+    Form,
+    Limit,
+    Output,
+    age,
+    form_of,
+    page_of,
+    refuse,
+    say,
+    say_data,
+    say_more,
+    say_rows,
+)
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Availability, Provider, SchedulerKind
 
@@ -30,6 +43,8 @@ def list_nodes(
     pool: PoolArgument = None,
     state: States = None,
     slurm: Annotated[bool, typer.Option("--slurm", help="add why Slurm gives a node no work; takes seconds")] = False,
+    limit: Limit = None,
+    after: After = "",
     table: Table = names.TABLE,
     as_json: AsJson = False,
     output: Output = None,
@@ -39,50 +54,45 @@ def list_nodes(
     from nodeheal.cli.node_list import say_nodes
 
     form = form_of(output, as_json)
-    on_slurm = None
+    page, on_slurm = page_of(limit, after, form), None
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
         pauses, now = world.pauses.read(), world.clock()
-        rows = node_list.nodes(pools, pauses, world, state or ())
+        view = node_list.nodes(pools, pauses, world, state or (), page)
         paused = list(filter(None, [pauses.why_pool_is_paused(name, now) for name in pools]))
         if slurm:
             from nodeheal.cli.slurm import on_slurm_of
+            from nodeheal.services.saving import node_of
 
-            on_slurm = on_slurm_of([node for name in pools for node in world.nodes.in_pool(name)])
+            on_slurm = on_slurm_of([node_of(row.node, world) for row in view.rows])
     if form in (Form.json, Form.yaml):
-        data = [row.model_dump(mode="json") for row in rows]
-        say_data(data if on_slurm is None else [{**row, "slurm": on_slurm[row["node"]]} for row in data], form)
+        data = view.model_dump(mode="json")
+        if on_slurm is not None:
+            data["rows"] = [{**row, "slurm": on_slurm[row["node"]]} for row in data["rows"]]
+        say_rows(data, page, form)
         return
     say(*paused)
-    say_nodes(rows, now, on_slurm or {}, has_pool=pool is None, is_wide=form is Form.wide)
+    say_nodes(view.rows, now, on_slurm or {}, has_pool=pool is None, is_wide=form is Form.wide)
+    say_more(view.next)
 
 
 @app.command()
 def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show nodes that report and are not enrolled. nodeheal does not act on them, and forgets them after a week."""
+    from nodeheal.api import node_list
     from nodeheal.cli.table import say_table
     from nodeheal.domain.humanize import counted
 
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
-        found, now = world.nodes.unenrolled(), world.clock()
-    rows = [
-        {
-            "node": node.node_id,
-            "pool": node.pool,
-            "cluster": node.cluster,
-            "agent": node.agent_version,
-            "last_seen": iso(node.last_seen),
-        }
-        for node in found
-    ]
+        rows, now = node_list.unenrolled(world), world.clock()
     if form in (Form.json, Form.yaml):
-        say_data(rows, form)
+        say_data([row.model_dump(mode="json") for row in rows], form)
         return
-    seen = [(node.node_id, node.pool, node.cluster, node.agent_version, age(node.last_seen, now)) for node in found]
-    say_table(("NODE", "POOL, AS IT SAYS", "CLUSTER", "AGENT", "SEEN"), seen, is_wide=form is Form.wide)
+    cells = [(row.node, row.pool, row.cluster, row.agent, age(row.last_seen, now)) for row in rows]
+    say_table(("NODE", "POOL, AS IT SAYS", "CLUSTER", "AGENT", "SEEN"), cells, is_wide=form is Form.wide)
     say(f"{counted(len(rows), 'node')}; to enrol one: nodeheal nodes enroll NODE --pool POOL --why …")
 
 

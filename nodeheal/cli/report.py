@@ -4,9 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from nodeheal.domain.review.incident_stats import IncidentStats
-from nodeheal.domain.review.part_record import PartRecord
-from nodeheal.domain.review.review import Review
+from nodeheal.api.incident_views import IncidentReport, IncidentReview, PartView
 
 # Whatever gives text a meaning in GitHub's Markdown, where it does: an underscore within a word is none, nor is a
 # round bracket but behind a square one. `://`, '@' and 'www.' would make links, '#7' one to an issue, '&lt;' a tag.
@@ -19,8 +17,9 @@ def plain(text: str) -> str:
     return _MEANS_SOMETHING.sub(r"\\\1", " ".join(visible.split())).replace("www.", "www\\.")
 
 
-def as_markdown(reviews: Sequence[Review], stats: IncidentStats, title: str) -> list[str]:
+def as_markdown(report: IncidentReport, title: str) -> list[str]:
     """The page, line by line."""
+    stats = report.tally
     took = stats.time_to_recover
     numbers = [
         ("incidents", str(stats.incidents)),
@@ -43,11 +42,14 @@ def as_markdown(reviews: Sequence[Review], stats: IncidentStats, title: str) -> 
         "",
         "## Every incident",
         "",
-        *_table(("opened, UTC", "incident", "node", "job", "fault", "how it stands", "seconds", "why"), _rows(reviews)),
+        *_table(
+            ("opened, UTC", "incident", "node", "job", "fault", "how it stands", "seconds", "why"),
+            _rows(report.incidents),
+        ),
     ]
 
 
-def part_as_markdown(record: PartRecord, since: str) -> list[str]:
+def part_as_markdown(record: PartView, since: str) -> list[str]:
     """The page about one accelerator, line by line."""
     about = [
         ("serial", record.serial),
@@ -85,7 +87,7 @@ def _moment(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def _rows(reviews: Sequence[Review]) -> list[tuple[str, ...]]:
+def _rows(reviews: Sequence[IncidentReview]) -> list[tuple[str, ...]]:
     return [
         (
             f"{review.opened_at:%Y-%m-%d %H:%M}",

@@ -15,8 +15,11 @@ from nodeheal.contract.json_text import read_json
 from nodeheal.domain.humanize import lasting
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import BaseModel, ValidationError
 
+    from nodeheal.api.pages import Page
     from nodeheal.domain.policy.policy import RecoveryPolicy
 
 DEFAULT_POLICY = Path(__file__).resolve().parent.parent / "policies" / "default.json"
@@ -69,6 +72,34 @@ class Form(StrEnum):
 
 
 Output = Annotated[Form | None, typer.Option("--output", "-o", help="wide: nothing is cut; json, yaml: for programs")]
+
+
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, show_default=False, help="at most so many; without it 500 on a terminal")
+]
+After = Annotated[
+    str, typer.Option("--after", metavar="CURSOR", show_default=False, help="go on where the list before ended")
+]
+ON_A_TERMINAL = 500  # rows, where no limit is given: a screen is for looking
+
+
+def page_of(limit: int | None, after: str, form: Form | None) -> "Page":
+    """The part of a list that is asked for. What goes to a program, or into a pipe or a file, is whole by default."""
+    from nodeheal.api.pages import Page
+
+    is_looked_at = form not in (Form.json, Form.yaml) and sys.stdout.isatty()
+    return Page(ON_A_TERMINAL if limit is None and is_looked_at else limit, after)
+
+
+def say_rows(view: "Mapping[str, object]", page: "Page", form: Form) -> None:
+    """A list for programs: where a part of it is asked for, the view with the next part's cursor; else its rows."""
+    say_data(view if page.is_part else view["rows"], form)
+
+
+def say_more(cursor: str | None) -> None:
+    """How the rest of a list is seen, for people."""
+    if cursor is not None:
+        say(f"There are more: the same command with --after {cursor}", is_wrapped=False)
 
 
 def form_of(output: Form | None, as_json: bool) -> Form | None:

@@ -122,7 +122,7 @@ def _what_to_do(todo: Todo) -> str:
 
 def _incident(row: IncidentRow, now: datetime) -> tuple[str, ...]:
     since = age(row.step_at or row.opened_at, now)
-    fault = f"{row.fault} (drill)" if row.is_drill else row.fault
+    fault = f"{row.fault} (drill)" if row.began_as_drill else row.fault
     return (short_id(row.incident), age(row.opened_at, now), row.node, row.job or "-", row.doing, since, fault)
 
 

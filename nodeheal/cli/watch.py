@@ -13,15 +13,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from nodeheal.api import incident_queries
 from nodeheal.api.views import FleetView, IncidentRow
 from nodeheal.cli import approvals, connect, job_log
 from nodeheal.cli.incident_view import question, story_of
 from nodeheal.cli.say import clean, refuse, say, wrapped
 from nodeheal.cli.status_view import as_lines
 from nodeheal.domain.recovery.incident import short_id
-from nodeheal.services.operators.answer_approval import asked_now
-from nodeheal.services.operators.needed_now import needed_now
-from nodeheal.services.operators.review_incidents import review_incident
 
 KEYS = "j/k move  Enter show  l log  a approve  r refuse  q quit"
 KEYS_OF_STORY = "j/k scroll   q back"
@@ -127,11 +125,9 @@ def _read_key() -> str:
 
 
 def _story(incident: IncidentRow, width: int, table: str) -> tuple[str, ...]:
-    world = connect.ports(table)
     name = incident.incident
-    to_do = needed_now(name, world, lambda: connect.policy_copy(table))
-    told = story_of(review_incident(name, world), connect.execution_url(name), asked_now(name, world), to_do)
-    lines = [clean(line) for line in told]
+    view = incident_queries.incident(name, connect.ports(table), lambda: connect.policy_copy(table))
+    lines = [clean(line) for line in story_of(view, connect.execution_url(name))]
     return tuple(part for line in lines for part in wrapped(line, width))
 
 
@@ -149,7 +145,7 @@ def _carry_out(act: str, screen: Screen, table: str) -> None:
         if incident.incident not in {row.incident for row in screen.view.asked}:
             typer.echo(f"{short_id(incident.incident)} waits for no approval")
             return
-        short, asked = short_id(incident.incident), asked_now(incident.incident, connect.ports(table))
+        short, asked = short_id(incident.incident), incident_queries.question(incident.incident, connect.ports(table))
         say(*(question(asked, short) if asked is not None else []))
         if not (why := typed(f"{act} {short} ({incident.node}); why? (empty: go back) ")):
             typer.echo("nothing was answered")

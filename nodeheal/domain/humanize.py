@@ -11,6 +11,11 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
+def in_hours(seconds: int) -> str:
+    """Returns a window: `in 24 h`."""
+    return f"in {seconds / 3_600:g} h"
+
+
 def all_of(number: int, whose: str = "") -> str:
     """Returns `both`, `all 3`, for several; `whose` stands in between: `both its`, `all its 3`."""
     return " ".join(filter(None, ["both" if number == 2 else "all", whose, "" if number == 2 else str(number)]))

@@ -36,7 +36,7 @@ class NodeStore(Protocol):
         """
 
     def in_pool(self, pool: str) -> Sequence[Node]:
-        """The pool's nodes; eventually consistent."""
+        """The pool's nodes, by id; eventually consistent."""
 
     def unenrolled(self) -> Sequence[Node]:
         """Nodes that report and are not enrolled: they are in no pool, and expire; eventually consistent."""
@@ -195,6 +195,13 @@ class JobStore(Protocol):
     def runs(self, job_id: str) -> Sequence[Run]:
         """Every run of the job, in order."""
 
+    def after(self, pool: str, job_id: str, *, is_over: bool, page_size: int | None = None) -> Iterator[Job]:
+        """The pool's jobs that are over, or those that are not, whose names come after this one, by name; eventually
+        consistent.
+
+        `page_size` of them are read at once, as they are consumed.
+        """
+
 
 class JobNotes(Protocol):
     """What there is of jobs beside their records: a pool's list, what nodes answered, hangs, whose a directory is."""
@@ -241,7 +248,15 @@ class FleetIndex(Protocol):
         """Every pool that has ever had a node, in order."""
 
     def liveness_page(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
-        """The pool's next nodes (`after` empty: its first ones), and where it goes on (empty: that was its end)."""
+        """The pool's next nodes by id (`after` empty: its first ones), and the id after which it goes on (empty: that
+        was its end).
+        """
+
+    def nodes_after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
+        """The pool's nodes whose ids come after this one, by id.
+
+        `page_size` of them are read at once, as they are consumed, so a caller that stops early reads no more.
+        """
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
         """The pool's incidents in this state that were opened between the two, to the second, oldest first.
@@ -249,6 +264,11 @@ class FleetIndex(Protocol):
         Pages are read as they are consumed, so a caller that stops early reads no more. An incident that changes its
         state meanwhile may be seen in both states, or in neither.
         """
+
+    def newest_incidents(
+        self, pool: str, state: IncidentState, since: datetime, until: datetime, page_size: int | None = None
+    ) -> Iterator[Incident]:
+        """The same incidents, the newest first, in the reverse of `Incident.place`. `page_size` are read at once."""
 
     def cursor(self) -> SweepCursor:
         """Where the last look ended."""

@@ -14,7 +14,7 @@ from nodeheal.adapters.memory.stores import (
 )
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, liveness_of
+from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.recovery.decision_context import Observation
@@ -204,11 +204,6 @@ class SimFleetIndex(MemoryFleetIndex):
     def __init__(self, nodes: SimNodes, incidents: SimIncidents, index: Index) -> None:
         super().__init__(nodes, incidents)
         self._sim_nodes, self._incidents, self._index = nodes, incidents, index
-
-    def liveness_page(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
-        here = {f"node#{n.state}#{n.node_id}": n for n in self._sim_nodes.in_pool(pool)}
-        keys = sorted(key for key in here if key > after)[:limit]
-        return [liveness_of(here[key]) for key in keys], keys[-1] if len(keys) == limit else ""
 
     def pools(self) -> Sequence[str]:
         return sorted(self._sim_nodes._listed)

@@ -51,14 +51,14 @@ AT_MOST = {
     "-h": 48,
     "nodes list -h": 22,
     "explain xid 79": 57,
-    "status": 135,  # views and queries in place of one module of services
-    "nodes list": 122,  # the view, and the query beside the renderer
-    "incidents list": 121,
-    "incidents show inc-1234": 123,
-    "jobs list": 142,
-    "jobs show llama": 147,
-    "approve inc-1234 --why because": 138,  # refused by the same function as in the control plane
-    "pools list": 136,
+    "status": 133,  # views and queries in place of one module of services
+    "nodes list": 120,  # the view, and the query beside the renderer
+    "incidents list": 120,
+    "incidents show inc-1234": 122,  # the view, and the query beside the renderer
+    "jobs list": 140,
+    "jobs show llama": 148,  # the view, and the query beside the renderer
+    "approve inc-1234 --why because": 134,  # refused by the same function as in the control plane
+    "pools list": 134,
 }
 
 

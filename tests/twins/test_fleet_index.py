@@ -13,6 +13,7 @@ from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import SweepCursor
 from nodeheal.services.operators.review_incidents import list_incidents
+from tests.support.jobs import ecs_job
 from tests.twins.test_stores import clock, dynamo_ports, ports
 from tests.unit.builders import NOW, FrozenClock, node, xid
 
@@ -166,10 +167,64 @@ def test_a_list_longer_than_a_page_is_whole(ports: Ports) -> None:
     assert len(listed(ports, IncidentState.OPEN)) == 150
 
 
+def test_nodes_are_read_on_behind_any_of_them_by_id(ports: Ports) -> None:
+    for number, state in enumerate([NodeState.SUSPECT, NodeState.HEALTHY, NodeState.HEALTHY]):
+        ports.nodes.save(node(f"mi-{number}", state=state))
+    ports.nodes.save(node("mi-10"))
+    ports.nodes.save(node("mi-11", pool="other"))
+    ports.nodes.save(node("mi-12", state=NodeState.UNENROLLED))
+
+    def names(after: str) -> list[str]:
+        return [found.node_id for found in ports.fleet_index.nodes_after("demo", after, page_size=1)]
+
+    assert names("") == ["mi-0", "mi-1", "mi-10", "mi-2"]
+    assert names("mi-1") == ["mi-10", "mi-2"]
+    assert names("mi-15") == ["mi-2"], "one that is gone"
+    assert names("mi-2") == []
+
+
+def test_incidents_are_read_back_from_the_newest(ports: Ports) -> None:
+    second, first = opened(ports, "mi-1", seconds=30), opened(ports, "mi-2")
+    opened(ports, "mi-3", seconds=60)
+    opened(ports, "mi-4", "other")
+    opened(ports, "mi-5", seconds=-1)
+
+    found = ports.fleet_index.newest_incidents("demo", IncidentState.OPEN, NOW, LATER, page_size=1)
+
+    assert [incident.incident_id for incident in found] == [second, first]
+
+
+def test_incidents_of_one_second_stand_by_their_ids(ports: Ports) -> None:
+    known = [opened(ports, f"mi-{number}", seconds=0) for number in range(3)]
+
+    found = ports.fleet_index.newest_incidents("demo", IncidentState.OPEN, NOW, LATER)
+
+    assert [incident.incident_id for incident in found] == sorted(known, reverse=True)
+
+
+def test_who_consumes_a_few_records_has_read_no_more_than_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    with mock_aws():
+        ports = dynamo_ports(FrozenClock())
+        for number in range(9):
+            opened(ports, f"mi-{number}", seconds=number)
+            ports.jobs.save(ecs_job(f"job-{number}", "demo", "training", "trainer:1", "trainer", 2))
+        read: list[int] = []
+        table: Table = ports.nodes._table  # type: ignore[attr-defined]
+        table.client.meta.events.register("after-call.dynamodb.Query", lambda parsed, **_: read.append(parsed["Count"]))
+
+        next(ports.fleet_index.nodes_after("demo", "", 3))
+        next(ports.fleet_index.newest_incidents("demo", IncidentState.OPEN, NOW, LATER, 3))
+        next(ports.jobs.after("demo", "", is_over=False, page_size=3))
+
+    assert read == [3, 3, 3]
+
+
 def test_a_look_begins_at_the_beginning_and_goes_on_where_the_last_one_ended(ports: Ports) -> None:
     assert ports.fleet_index.cursor() == SweepCursor()
 
-    for place in (SweepCursor("h100", "node#HEALTHY#mi-1"), SweepCursor("a100")):
+    for place in (SweepCursor("h100", "mi-1"), SweepCursor("a100")):
         ports.fleet_index.save_cursor(place)
 
         assert ports.fleet_index.cursor() == place

@@ -58,6 +58,19 @@ def test_a_job_that_is_over_leaves_the_list_of_the_living_and_comes_back_when_it
     assert names_of([*ports.job_notes.in_pool("demo", live_only=True)]) == ["llama"]
 
 
+def test_jobs_are_read_on_behind_any_of_them_those_that_are_over_by_themselves(ports: Ports) -> None:
+    for name in ("b", "a", "d", "c"):
+        assert ports.jobs.save(job(name))
+    assert ports.jobs.save(job("elsewhere", "other"))
+    assert ports.jobs.save(job("c", state=JobState.COMPLETED, version=1))
+
+    def names(after: str, *, is_over: bool) -> list[str]:
+        return names_of([*ports.jobs.after("demo", after, is_over=is_over, page_size=1)])
+
+    assert (names("", is_over=False), names("a", is_over=False)) == (["a", "b", "d"], ["b", "d"])
+    assert (names("", is_over=True), names("c", is_over=True)) == (["c"], [])
+
+
 def test_a_job_that_somebody_else_has_changed_is_not_written_over(ports: Ports) -> None:
     assert ports.jobs.save(job("llama"))
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nodeheal.api.job_views import AdviceView
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.domain.jobs.checkpoint_advice import advice_of, daly_seconds, loss_share, mtbf_of, young_seconds
 from tests.unit.builders import NOW
@@ -150,7 +151,9 @@ def test_a_job_that_has_not_run_gets_none() -> None:
 
 
 def test_programs_get_the_same_numbers() -> None:
-    told = json.loads(json.dumps(advice_of(job(checkpoints=where()), THREE_RUNS, (), at(10_100)).as_json()))
+    advice = advice_of(job(checkpoints=where()), THREE_RUNS, (), at(10_100))
+
+    told = json.loads(AdviceView.model_validate(advice, from_attributes=True).model_dump_json())
 
     assert told["mtbf"]["failures"] == 2
     assert told["current_seconds"] == 3_600

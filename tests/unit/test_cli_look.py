@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 import termios
 from contextvars import copy_context
 from dataclasses import replace
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 
 from nodeheal.adapters.aws import calls
 from nodeheal.api import queries
-from nodeheal.cli import complete, connect, node_acts
+from nodeheal.cli import complete, connect, node_acts, say
 from nodeheal.cli.incidents import STATES
 from nodeheal.cli.main import app
 from nodeheal.cli.say import wrapped
@@ -389,6 +390,39 @@ def test_a_table_fits_the_terminal_and_loses_no_word_of_the_reason(width: int) -
 def test_a_long_line_is_wrapped_below_its_label_and_no_address_is_broken(line: str, parts: list[str]) -> None:
     assert wrapped(line, 22) == parts
     assert wrapped(line, 0) == [line]
+
+
+def test_a_list_is_read_in_parts(cluster: FakeCluster) -> None:
+    whole = json.loads(run("nodes", "list", "--json"))
+    first = json.loads(run("nodes", "list", "--json", "--limit", "1"))
+    said = run("nodes", "list", "--limit", "1")
+
+    rest = json.loads(run("nodes", "list", "--json", "--after", first["next"]))
+
+    assert [*first["rows"], *rest["rows"]] == whole
+    assert (len(first["rows"]), rest["next"]) == (1, None)
+    assert said.endswith(f"There are more: the same command with --after {first['next']}\n")
+    assert "There are more" not in run("nodes", "list")
+
+
+@pytest.mark.parametrize("kind", ["nodes", "incidents", "jobs"])
+def test_a_cursor_that_is_none_is_named(cluster: FakeCluster, kind: str) -> None:
+    assert run(kind, "list", "--after", "mi-1", code=1) == (
+        f"'mi-1' is no cursor of this list of {kind}; give that of the page before\n"
+    )
+
+
+def test_a_terminal_shows_the_first_rows_and_what_goes_elsewhere_is_whole(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(say, "ON_A_TERMINAL", 1)
+    piped = run("nodes", "list")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    pages = [say.page_of(None, "", form) for form in (None, say.Form.wide, say.Form.json, say.Form.yaml)]
+
+    assert "There are more" not in piped
+    assert [page.limit for page in pages] == [1, 1, None, None]
+    assert say.page_of(7, "", None).limit == 7
 
 
 def test_without_a_terminal_a_table_is_never_cut_and_has_no_colour() -> None:
@@ -779,7 +813,7 @@ def test_an_incident_that_has_left_only_a_job_down_is_shown_by_the_jobs_line_alo
     job = cluster.ports.jobs.get("llama")
     assert job is not None
     why = f"{incident} was handed to a human: not approved"
-    down = replace(job, state=JobState.FAILED, summary=why, submitted_at=cluster.clock())
+    down = replace(job, state=JobState.FAILED, summary=why, left_down_by=incident, submitted_at=cluster.clock())
     cluster.ports.jobs.save(down)
     shows, held = f"nodeheal incidents show {short_id(incident)}", run("status")
     save_node(cluster.ports, cluster.node(BROKEN), open_incident=None)

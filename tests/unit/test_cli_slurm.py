@@ -120,6 +120,19 @@ def test_jobs_of_slurm_stand_beside_nodeheals_own_in_one_list(lab: World) -> Non
     assert (said.exit_code, said.stderr) == (0, "")
 
 
+def test_jobs_of_slurm_stand_beside_the_first_part_of_the_list(lab: World) -> None:
+    lab.ports.nodes.save(node("mi-9", pool="demo"))
+    for name in ("a", "b"):
+        lab.ports.jobs.save(replace(ecs_job_of(spec(pool="demo"), "training", "trainer:1", NOW), job_id=name))
+
+    first = json.loads(run("jobs", "list", "--json", "--limit", "1").stdout)
+    rest = json.loads(run("jobs", "list", "--json", "--after", first["next"]).stdout)
+
+    assert ([row["job"] for row in first["rows"]], [row["job"] for row in rest["rows"]]) == (["a"], ["b"])
+    assert [row["job"] for row in first["slurm"]] == ["12", "13_[0-3]", "9"]
+    assert (rest["slurm"], rest["next"], lab.controllers.asked) == ([], None, ["lab"])
+
+
 def test_a_signal_is_told_instead_of_an_exit_code(lab: World) -> None:
     lab.controllers.reports["lab"] = SlurmReport((), (replace(DONE, exit_code=0, signal=9, reason=""),))
 

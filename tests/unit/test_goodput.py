@@ -95,10 +95,10 @@ def test_failures_are_counted_over_the_time_in_which_all_ranks_ran() -> None:
 def test_a_job_that_was_given_up_was_down_until_then_and_one_that_ended_otherwise_was_not() -> None:
     last = run(1, 0, 0, 500)
     given_up = Incident("inc-1", "mi-1", "demo", xid(), at(500), "policy-1", closed_at=at(900))
-    failed = job(state=JobState.FAILED, summary="inc-1 was handed to a human: not approved")
+    failed = job(state=JobState.FAILED, left_down_by="inc-1")
 
     known = account(last, of=failed, incidents=(given_up,), now=5_000)
-    other = account(last, of=replace(failed, summary="rank 1 failed"), incidents=(given_up,), now=5_000)
+    other = account(last, of=replace(failed, left_down_by=None), incidents=(given_up,), now=5_000)
 
     assert (known.wall_seconds, known.losses.down_seconds) == (900, 400)
     assert other.losses.down_seconds == 0

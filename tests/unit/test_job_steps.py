@@ -335,9 +335,10 @@ def test_a_job_that_nobody_knows_is_named() -> None:
         job_of_request(request(), memory_ports(FrozenClock()))
 
 
-def test_a_request_to_end_must_say_how(ports: Ports) -> None:
+@pytest.mark.parametrize("asked", [request(), request().model_copy(update={"last": None})])
+def test_a_request_to_end_must_say_how(ports: Ports, asked: JobRequest) -> None:
     with pytest.raises(ValueError, match="does not say how"):
-        end_job(request(), ports)
+        end_job(asked, ports)
 
 
 def test_an_end_keeps_nothing_for_a_run_that_was_recorded_and_never_begun(ports: Ports) -> None:

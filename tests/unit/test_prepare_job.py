@@ -1,7 +1,6 @@
 """What is checked of a job and doubted before it is on record, and what is known of it afterwards."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,16 +8,13 @@ import pytest
 from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
 from nodeheal.contract.acts import JobRecorded, SubmitJob
 from nodeheal.contract.job_spec import JobSpec
-from nodeheal.contract.vocabulary import IncidentState, NodeState
-from nodeheal.domain.jobs.job import Run
+from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
-from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.prepare_job import Plan, differences, file_doubts, prepare_job
-from nodeheal.services.operators.look_at_job import look_at_job
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from tests.support.acts import does
-from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, memory_ports, node
 
 TRAINER = TaskDefinition("trainer:7", (Container("trainer"),))
 SAVED = {"checkpoints": {"directory": "/fsx/llama"}}
@@ -128,37 +124,3 @@ def test_a_pool_that_is_paused_is_named() -> None:
     doubts = prepare_job(spec(), ports, ACT, recipes).doubts
 
     assert ["new switch" in told and "the job waits" in told for told in doubts] == [True]
-
-
-# Looked at
-
-
-def test_a_job_is_shown_with_its_own_incidents_and_the_one_that_is_at_work() -> None:
-    ports, recipes = world()
-    said = spec()
-    submits(said, ports, recipes)
-    heads: Any = ports.incidents
-    for number, (job_id, state) in enumerate(
-        [("llama", IncidentState.WAITING), ("llama", IncidentState.CLOSED), ("another", IncidentState.OPEN)]
-    ):
-        opened = NOW + timedelta(seconds=number)
-        heads.incidents[f"inc-{number}"] = Incident(
-            f"inc-{number}", "mi-a", "demo", xid(), opened, "policy", state=state, job_id=job_id
-        )
-
-    view = look_at_job("llama", ports)
-
-    assert [one.incident_id for one in view.incidents] == ["inc-1", "inc-0"]
-    assert view.working is not None
-    assert view.working.incident_id == "inc-0"
-
-
-def test_restarts_of_an_earlier_submission_are_not_counted() -> None:
-    ports, recipes = world()
-    said = spec()
-    submits(said, ports, recipes)
-    for number, minutes in ((1, -60), (2, 60)):
-        ports.jobs.save_run(Run("llama", number, NOW + timedelta(minutes=minutes), f"inc-{number}/3", ()))
-    ports.clock.advance(7_200)  # type: ignore[attr-defined]
-
-    assert look_at_job("llama", ports).restarts.total == 1

@@ -12,6 +12,8 @@ from nodeheal.adapters.aws.heartbeats import _read
 from nodeheal.agent.runtime.training_step import RUNS, steps_in
 from nodeheal.agent.transport.heartbeat_client import Heartbeat as Beat
 from nodeheal.agent.transport.heartbeat_client import request
+from nodeheal.api.job_list import job_row
+from nodeheal.cli.job_list import done_text, progress_text
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.training_progress import training_progress
@@ -40,15 +42,17 @@ def test_the_farthest_step_of_its_nodes_tells_percentage_pace_and_time_left() ->
 
     assert found is not None
     assert (found.step, found.share, found.rate, found.seconds_left) == (5_000, 0.5, 2.0, 2_500.0)
-    assert found.words == "step 5000 of 10000 (50%), 2 steps/s, about 41 min 40 s left"
-    assert found.short == "50%"
+    row = job_row(JOB, found)
+    assert progress_text(row) == "step 5000 of 10000 (50%), 2 steps/s, about 41 min 40 s left"
+    assert done_text(row) == "50%"
 
 
 def test_without_the_number_of_all_steps_only_the_step_is_told() -> None:
-    found = training_progress(replace(JOB, steps=None), RUN, beats(mi_0={"llama/2": 5_000}))
+    job = replace(JOB, steps=None)
 
-    assert found is not None
-    assert (found.short, found.words, found.seconds_left) == ("step 5000", "step 5000, 2 steps/s", None)
+    row = job_row(job, training_progress(job, RUN, beats(mi_0={"llama/2": 5_000})))
+
+    assert (done_text(row), progress_text(row), row.seconds_left) == ("step 5000", "step 5000, 2 steps/s", None)
 
 
 @pytest.mark.parametrize("shown", [{}, {"llama/1": 5}, {"gpt/2": 5}])

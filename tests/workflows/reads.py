@@ -2,6 +2,7 @@
 
 READS = frozenset(
     (
+        "after",
         "answers",
         "ask",
         "behind",
@@ -26,6 +27,8 @@ READS = frozenset(
         "lost_since",
         "names_in_service",
         "newest",
+        "newest_incidents",
+        "nodes_after",
         "open_of",
         "of",
         "cursor",

@@ -1,13 +1,12 @@
 """A story of a job ends with exactly the emails that it should: none twice, none for what another has said."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from nodeheal.api import queries
-from nodeheal.cli.job_view import waits_for
+from nodeheal.api import job_queries, queries
+from nodeheal.api.job_views import JobView
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import DRAIN
 from nodeheal.contract.steps import StepRequest
@@ -19,7 +18,6 @@ from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.jobs.submit_job import restart_job
 from nodeheal.services.operators.answer_approval import answer_approval, asked_now
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
-from nodeheal.services.operators.look_at_job import JobView, awaited_by, look_at_job
 from nodeheal.services.operators.needed_now import needed_now
 from tests.support.acts import requested
 from tests.unit.builders import ACT, NOW
@@ -151,28 +149,27 @@ def test_a_program_whose_restart_is_refused_is_its_owners_and_who_is_told_hears_
     assert it.job.trouble is Trouble.PROGRAM_FAILS
 
 
-def looked(it: JobCluster) -> JobView:
-    """What `jobs show` has read."""
-    view = look_at_job("llama", it.ports)
-    return replace(view, awaits=awaited_by(view.working, it.ports))
+def shown_job(it: JobCluster) -> JobView:
+    """The job as `jobs show` reads it."""
+    return job_queries.job("llama", it.ports, lambda: it.policy)
 
 
 def test_a_restart_that_nobody_approves_is_said_to_be_that_and_is_started_by_hand() -> None:
     it = JobCluster(policy=APPROVE)
     it.happenings = [fails(), is_recovered]
     shown: list[str] = []
-    it.on_question = lambda request: shown.append(waits_for(looked(it)))
+    it.on_question = lambda request: shown.append(shown_job(it).waits_for)
 
     it.submit()
 
-    assert it.job.trouble is Trouble.NOT_APPROVED
+    assert (it.job.trouble, it.job.left_down_by) == (Trouble.NOT_APPROVED, it.incident_id)
     assert shown[0].endswith(f": waiting for approval until {NOW + timedelta(hours=1):%Y-%m-%d %H:%M:%S} UTC")
     page = next(told.body for _, told in it.ports.notifier.announced if "needs a human" in told.subject)  # type: ignore[attr-defined]
     assert "llama is stopped: its restart was not approved. If it may run again as it was, start it." in page
     assert "\n  nodeheal jobs restart llama\n" in page
     theirs = next(told.body for _, told in it.ports.notifier.announced if told.phase is Phase.HANDED_OVER)  # type: ignore[attr-defined]
     assert "The operators refused its restart, or did not answer in time. If it may run again as it was" in theirs
-    assert look_at_job("llama", it.ports).advice.account.losses.down_seconds >= 3_600
+    assert shown_job(it).advice.account.losses.down_seconds >= 3_600
 
 
 def test_a_job_stood_still_since_its_first_rank_ended_and_not_since_somebody_said_why() -> None:

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
-from nodeheal.adapters.aws.items import Table, fields_of, from_item, plain, to_item
+from nodeheal.adapters.aws.items import Table, behind, fields_of, from_item, plain, to_item
+from nodeheal.adapters.aws.stores import nodes_behind
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.fleet.liveness import NodeLiveness
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports.storage import SweepCursor
-
-# Sorts before anything that can follow in a key, and after the key itself.
-_NEXT = " "
-_END = "~"
 
 
 class DynamoFleetIndex:
@@ -25,20 +24,30 @@ class DynamoFleetIndex:
         return sorted(plain(item)["pool"] for item in self._table.query(names.POOLS_PK, names.pool_pk("")))
 
     def liveness_page(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
-        between = (f"{after}{_NEXT}" if after else "node#", f"node#{_END}")
-        fields = ("node_id", "last_seen", "state", "instance_id", "boot_id", names.INDEX_SORT_KEY)
+        kind, fields = names.node_pk(""), ("node_id", "last_seen", "state", "instance_id", "boot_id")
         items = self._table.page_index(
-            names.INDEX, names.pool_pk(pool), between, kind=names.node_pk(""), limit=limit, fields=fields
+            names.INDEX, names.pool_pk(pool), behind(kind, after), kind=kind, limit=limit, fields=fields
         )
-        is_end = len(items) < limit
-        return [from_item(NodeLiveness, item) for item in items], "" if is_end else plain(items[-1])[
-            names.INDEX_SORT_KEY
-        ]
+        found = [from_item(NodeLiveness, item) for item in items]
+        return found, "" if len(found) < limit else found[-1].node_id
+
+    def nodes_after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
+        return nodes_behind(self._table, names.pool_pk(pool), node_id, page_size)
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
-        prefix = f"incident#{state}#"
+        return self._incidents(pool, state, since, until)
+
+    def newest_incidents(
+        self, pool: str, state: IncidentState, since: datetime, until: datetime, page_size: int | None = None
+    ) -> Iterator[Incident]:
+        return self._incidents(pool, state, since, until, page_size=page_size, newest_first=True)
+
+    def _incidents(
+        self, pool: str, state: IncidentState, since: datetime, until: datetime, **order: Any
+    ) -> Iterator[Incident]:
+        prefix, partition, kind = f"incident#{state}#", names.pool_pk(pool), names.incident_pk("")
         between = (f"{prefix}{since:%Y-%m-%dT%H:%M:%SZ}", f"{prefix}{until:%Y-%m-%dT%H:%M:%SZ}")
-        for item in self._table.between(names.INDEX, names.pool_pk(pool), between, kind=names.incident_pk("")):
+        for item in self._table.between(names.INDEX, partition, between, kind=kind, **order):
             yield from_item(Incident, item)
 
     def cursor(self) -> SweepCursor:

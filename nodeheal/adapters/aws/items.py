@@ -65,6 +65,16 @@ def versioned(version: int) -> tuple[str, dict[str, Any]]:
     return "version = :version", {":version": version}
 
 
+# Sorts before anything that can follow in a key, and after the key itself.
+_NEXT = " "
+_END = "~"
+
+
+def behind(prefix: str, name: str) -> tuple[str, str]:
+    """Return the bounds of the sort keys with this prefix behind that of `name`; empty: of all of them."""
+    return f"{prefix}{name}{_NEXT}" if name else prefix, f"{prefix}{_END}"
+
+
 def of_kind(items: Iterable[Item], kind: str) -> list[Item]:
     """Keep the items of an index partition whose own partition key has this prefix.
 
@@ -147,13 +157,28 @@ class Table:
             for page in pages:
                 yield from of_kind(page["Items"], kind)
 
-    def between(self, index: str, pk: str, bounds: tuple[str, str], *, kind: str) -> Iterator[Item]:
-        """Yield the items of this kind in an index partition between two sort keys, in order, page by page."""
+    def between(
+        self,
+        index: str,
+        pk: str,
+        bounds: tuple[str, str],
+        *,
+        kind: str,
+        page_size: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Item]:
+        """Yield the items of this kind in an index partition between two sort keys, in order.
+
+        One request reads `page_size` items (None: as many as an answer holds), and the next one is sent when they are
+        consumed.
+        """
         pages = self.client.get_paginator("query").paginate(
             TableName=self.name,
             IndexName=index,
             KeyConditionExpression="gsi_pk = :pk AND gsi_sk BETWEEN :low AND :high",
             ExpressionAttributeValues=to_item({":pk": pk, ":low": bounds[0], ":high": bounds[1]}),
+            ScanIndexForward=not newest_first,
+            PaginationConfig={"PageSize": page_size} if page_size else {},
         )
         with throttles_named("Query"):
             for page in pages:

@@ -4,14 +4,14 @@ DynamoDB.
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
 
-from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, plain, to_item, versioned
+from nodeheal.adapters.aws.items import Item, Table, behind, fields_of, from_item, plain, to_item, versioned
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.directory_lease import lease_ancestors, lease_path
@@ -60,6 +60,12 @@ class DynamoJobStore:
 
     def runs(self, job_id: str) -> Sequence[Run]:
         return [from_item(Run, item) for item in self._table.query(names.job_pk(job_id), names.RUN_PREFIX)]
+
+    def after(self, pool: str, job_id: str, *, is_over: bool, page_size: int | None = None) -> Iterator[Job]:
+        bounds = behind(_OVER if is_over else _LIVE, job_id)
+        partition, kind = names.pool_pk(pool), names.job_pk("")
+        items = self._table.between(names.INDEX, partition, bounds, kind=kind, page_size=page_size)
+        return filter(None, map(_readable, items))
 
 
 class DynamoJobNotes:

@@ -1,11 +1,11 @@
 """Stores nodes, incidents, jobs and operations in DynamoDB. Keys are defined in contract/names.py."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, plain, to_item, versioned
+from nodeheal.adapters.aws.items import Item, Table, behind, fields_of, from_item, plain, to_item, versioned
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent, NodeHardwareReported
 from nodeheal.contract.type_adapters import adapter_of
@@ -43,7 +43,7 @@ def _node_item(node: Node) -> Item:
             "sk": names.NODE_SK,
             names.INDEX_PARTITION_KEY: names.pool_pk(node.pool) if is_enrolled else names.UNENROLLED_PK,
             **expires,
-            names.INDEX_SORT_KEY: f"node#{node.state}#{node.node_id}",
+            names.INDEX_SORT_KEY: names.node_pk(node.node_id),
             **fields_of(replace(node, version=node.version + 1)),
         }
     )
@@ -64,6 +64,13 @@ def _know_pool(table: Table, node: Node) -> None:
         table.put(to_item({"pk": names.POOLS_PK, "sk": names.pool_pk(node.pool), "pool": node.pool}))
 
 
+def nodes_behind(table: Table, partition: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
+    """Yield the nodes of an index partition whose ids come after this one, by id."""
+    kind = names.node_pk("")
+    for item in table.between(names.INDEX, partition, behind(kind, node_id), kind=kind, page_size=page_size):
+        yield from_item(Node, item)
+
+
 class DynamoNodeStore:
     """Implements NodeStore."""
 
@@ -80,14 +87,10 @@ class DynamoNodeStore:
         return self._table.put(_node_item(node), condition, values)
 
     def in_pool(self, pool: str) -> Sequence[Node]:
-        return self._listed(names.pool_pk(pool))
+        return list(nodes_behind(self._table, names.pool_pk(pool)))
 
     def unenrolled(self) -> Sequence[Node]:
-        return self._listed(names.UNENROLLED_PK)
-
-    def _listed(self, partition: str) -> Sequence[Node]:
-        items = self._table.query_index(names.INDEX, partition, "node#", kind=names.node_pk(""))
-        return sorted((from_item(Node, item) for item in items), key=lambda node: node.node_id)
+        return list(nodes_behind(self._table, names.UNENROLLED_PK))
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "", *, in_pool: bool = True) -> None:
         expires = event.observed_at + timedelta(days=HISTORY_DAYS)
@@ -273,7 +276,7 @@ class DynamoIncidentStore:
 
     @staticmethod
     def _sort_key(incident: Incident) -> str:
-        return f"incident#{incident.state}#{incident.opened_at:%Y-%m-%dT%H:%M:%SZ}#{incident.incident_id}"
+        return "#".join(("incident", incident.state, *incident.place))
 
     @staticmethod
     def _entry(incident_id: str, entry: TimelineEntry) -> Item:

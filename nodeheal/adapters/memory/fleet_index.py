@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from nodeheal.adapters.memory.stores import MemoryIncidentStore, MemoryNodeStore
 from nodeheal.contract.vocabulary import IncidentState, NodeState
@@ -24,10 +25,11 @@ class MemoryFleetIndex:
         return sorted({node.pool for node in self._enrolled()})
 
     def liveness_page(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
-        here = {f"node#{n.state}#{n.node_id}": n for n in self._enrolled() if n.pool == pool}
-        keys = sorted(key for key in here if key > after)[:limit]
-        found = [liveness_of(here[key]) for key in keys]
-        return found, keys[-1] if len(keys) == limit else ""
+        found = [liveness_of(node) for node in islice(self.nodes_after(pool, after), limit)]
+        return found, found[-1].node_id if len(found) == limit else ""
+
+    def nodes_after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
+        return (node for node in self.nodes.in_pool(pool) if node.node_id > node_id)
 
     def _enrolled(self) -> list[Node]:
         return [node for node in self.nodes.nodes.values() if node.state is not NodeState.UNENROLLED]
@@ -36,6 +38,12 @@ class MemoryFleetIndex:
         found = [i for i in self.incident_store.incidents.values() if (i.pool, i.state) == (pool, state)]
         in_time = sorted(found, key=lambda incident: (incident.opened_at, incident.incident_id))
         return (incident for incident in in_time if since <= incident.opened_at < until)
+
+    def newest_incidents(
+        self, pool: str, state: IncidentState, since: datetime, until: datetime, page_size: int | None = None
+    ) -> Iterator[Incident]:
+        found = self.incidents(pool, state, since, until)
+        return iter(sorted(found, key=lambda incident: incident.place, reverse=True))
 
     def cursor(self) -> SweepCursor:
         return self.marked

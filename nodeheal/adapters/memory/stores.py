@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
@@ -317,6 +317,10 @@ class MemoryJobStore:
 
     def runs(self, job_id: str) -> Sequence[Run]:
         return [run for (name, _), run in sorted(self.kept_runs.items()) if name == job_id]
+
+    def after(self, pool: str, job_id: str, *, is_over: bool, page_size: int | None = None) -> Iterator[Job]:
+        behind = (job for name, job in sorted(self.jobs.items()) if name > job_id and job.pool == pool)
+        return (job for job in behind if (job.job_id in self.listed_as_over) is is_over)
 
 
 @dataclass

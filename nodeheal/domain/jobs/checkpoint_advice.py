@@ -12,7 +12,7 @@ confidence is Garwood's (1936), exact for any number, zero included.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean
 
@@ -78,11 +78,6 @@ class Advice:
     def says_enough(self) -> bool:
         """Whether it rests on enough to be followed: before that it would change each time that it is asked for."""
         return self.mtbf is not None and self.mtbf.running_seconds >= YOUNG_SECONDS
-
-    def as_json(self) -> dict[str, object]:
-        """Returns the advice for programs."""
-        ratios = {"ettr": self.account.ettr, "goodput": self.account.goodput, "failures": self.account.failures}
-        return {**asdict(self), "account": {**asdict(self.account), **ratios}}
 
 
 def advice_of(

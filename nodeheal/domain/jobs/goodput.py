@@ -211,7 +211,7 @@ def _end(job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now: date
         return now
     until = [last]
     if job.state is JobState.FAILED:
-        until += [one.closed_at for one in incidents if one.closed_at is not None and one.incident_id in job.summary]
+        until += [each.closed_at for each in incidents if each.closed_at and each.incident_id == job.left_down_by]
     return min(max(until), now)
 
 

@@ -163,6 +163,7 @@ class Job:
     held_at: datetime | None = None  # since when a failure of its run waits for the end of a pause
     stop_wanted: str = ""  # who wants it stopped, and why; of a failed one: who has given it up
     trouble: Trouble | None = None  # why a human must handle it, where it has failed and that is known
+    left_down_by: str | None = None  # the incident that was to bring it back and did not; None: none was
     summary: str = ""  # how it stands, or ended, in words
     run_said_to_start: int = 0  # the run that `summary` says is starting; 0: it says something else
     run_said_to_run: int = 0  # the run that `summary` says is under way; 0: it says something else

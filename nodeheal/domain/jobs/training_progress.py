@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.humanize import lasting
 from nodeheal.domain.jobs.job import Job, Run
 
 
@@ -29,19 +28,6 @@ class TrainingProgress:
         if not self.steps or not self.rate:
             return None
         return max(0.0, (self.steps - self.step) / self.rate)
-
-    @property
-    def short(self) -> str:
-        """`51%`, or the step where the end is not known."""
-        return f"{self.share:.0%}" if self.share is not None else f"step {self.step}"
-
-    @property
-    def words(self) -> str:
-        """`step 5100 of 10000 (51%), 2.1 steps/s, about 40 min left`, as far as each is known."""
-        done = f" of {self.steps} ({self.share:.0%})" if self.share is not None else ""
-        pace = f", {self.rate:.2g} steps/s" if self.rate else ""
-        left = f", about {lasting(self.seconds_left)} left" if self.seconds_left is not None else ""
-        return f"step {self.step}{done}{pace}{left}"
 
 
 def training_progress(job: Job, run: Run | None, heartbeats: Mapping[str, Heartbeat]) -> TrainingProgress | None:

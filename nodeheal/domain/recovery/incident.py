@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
@@ -56,6 +56,11 @@ class Incident:
     step: Step | None = None  # the one that its last decision asked for; None: nothing is decided yet
     step_at: datetime | None = None  # when that was decided
     awaits: Awaited | None = None  # what that step waits for
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Where it stands in lists: by when it was opened, to the second, and then by its id."""
+        return f"{self.opened_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", self.incident_id
 
     @property
     def is_of_new_node(self) -> bool:

@@ -18,21 +18,28 @@ from nodeheal.services.notify.notify_job_lifecycle import notify_of_end
 def end_job(request: JobRequest, ports: Ports) -> JobResult:
     """Each part may be repeated after a crash. Raises ValueError for a request that does not say how it ends."""
     job = job_of_request(request, ports)
-    if request.ending is None:
+    last = request.last
+    if last is None or last.ending is None:
         raise ValueError(f"{request.job_id} is to end, and the request does not say how")
     release_claims(job, ports, also=request.nodes)
     for run in ports.jobs.runs(job.job_id):
         if run.number > job.current_run:  # its launch crashed before the job pointed at it, and started nothing
             ports.jobs.save_run(written_off(run))
-    leave(replace(job, state=request.ending), ports)
+    leave(replace(job, state=last.ending), ports)
     # Last: from now on no sweep looks after what is left.
-    trouble = request.last.trouble if request.last else None
-    how = {"state": request.ending, "summary": request.reason, "trouble": trouble, "stop_wanted": ""}
-    job = save_job(ports, job.job_id, **how)
+    job = save_job(
+        ports,
+        job.job_id,
+        state=last.ending,
+        summary=last.reason,
+        trouble=last.trouble,
+        left_down_by=last.incident_id,
+        stop_wanted="",
+    )
     call_next_job(job.pool, ports)
     _withdraw_questions(job, ports)
     lost = notify_of_end(job, request, ports)
-    return end_of_job(request, JobStep.END, request.ending, f"{request.reason}{lost}", ports)
+    return end_of_job(request, JobStep.END, last.ending, f"{last.reason}{lost}", ports)
 
 
 def _withdraw_questions(job: Job, ports: Ports) -> None:

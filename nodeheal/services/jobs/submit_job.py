@@ -44,6 +44,7 @@ def restart_job(job_id: str, ports: Ports) -> Job:
         submitted_at=ports.clock(),
         stop_wanted="",
         trouble=None,
+        left_down_by=None,
         summary="",
         run_said_to_start=0,
         run_said_to_run=0,

@@ -6,12 +6,11 @@ from datetime import datetime, timedelta
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.incident import History, Incident
-from nodeheal.domain.review.part_record import PartRecord, part_record
 from nodeheal.domain.review.review import Accelerators, Review, review_of
 from nodeheal.ports import Ports
 
 # Clocks differ a little: one that was opened by another machine just now is listed as well.
-_SKEW = timedelta(minutes=5)
+CLOCK_SKEW = timedelta(minutes=5)
 _RUNS_LOOKED_AT = 20
 _UNENDED = (IncidentState.OPEN, IncidentState.WAITING)
 
@@ -20,7 +19,7 @@ def list_incidents(
     ports: Ports, pools: Sequence[str], states: Sequence[IncidentState], since: datetime
 ) -> list[Incident]:
     """The incidents of these pools in these states that were opened since, newest first, each once."""
-    until = ports.clock() + _SKEW
+    until = ports.clock() + CLOCK_SKEW
     # A workflow that broke marks its incident itself, which stays listed under the state that it broke in.
     listed = {*states, *_UNENDED} if IncidentState.ESCALATED in states else {*states}
     # In the order of an incident's life: one that moves on while we look is kept as it was seen last.
@@ -39,11 +38,6 @@ def review_incident(incident_id: str, ports: Ports) -> Review:
     """The story of one incident. Raises NotFound."""
     history = ports.incidents.history(incident_id)
     return review_of(history, _accelerators(history, ports), ports.clock())
-
-
-def part_of(serial: str, found: Sequence[Incident], ports: Ports) -> PartRecord:
-    """What these incidents say about the accelerator with this serial. Raises ValueError if none names it."""
-    return part_record(serial, (ports.incidents.history(incident.incident_id) for incident in found))
 
 
 def _accelerators(history: History, ports: Ports) -> Accelerators:

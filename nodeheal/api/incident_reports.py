@@ -1,0 +1,24 @@
+"""Queries about many incidents: what they add up to, and what they say about one part."""
+
+from collections.abc import Sequence
+
+from nodeheal.api.incident_views import IncidentReport, IncidentReview, IncidentTally, PartView
+from nodeheal.domain.review.incident_stats import summarize
+from nodeheal.domain.review.part_record import part_record
+from nodeheal.ports import Ports
+from nodeheal.services.operators.review_incidents import review_incident
+
+
+def report(incident_ids: Sequence[str], ports: Ports) -> IncidentReport:
+    """Return these incidents and what they add up to. Raises NotFound."""
+    reviews = [review_incident(name, ports) for name in incident_ids]
+    return IncidentReport(
+        tally=IncidentTally.model_validate(summarize(reviews), from_attributes=True),
+        incidents=tuple(IncidentReview.model_validate(review, from_attributes=True) for review in reviews),
+    )
+
+
+def part(serial: str, incident_ids: Sequence[str], ports: Ports) -> PartView:
+    """Return what these incidents say about the accelerator with this serial. Raises ValueError if none names it."""
+    record = part_record(serial, (ports.incidents.history(name) for name in incident_ids))
+    return PartView.model_validate(record, from_attributes=True)

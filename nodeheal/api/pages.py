@@ -1,0 +1,100 @@
+"""Pages of long lists: how many rows are wanted, and the cursor after which the next ones come."""
+
+import json
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import Generic, TypeVar
+
+from nodeheal.api.views import View
+from nodeheal.contract.json_text import read_json
+
+LONGEST_CURSOR = 1_024
+_NAMED = 60  # characters of a cursor that an error names
+_READ_AT_ONCE = 1_000
+RowT = TypeVar("RowT")
+RecordT = TypeVar("RecordT")
+
+
+class ListKind(StrEnum):
+    """A list that has pages. A cursor of one is none of another."""
+
+    nodes = "nodes"
+    incidents = "incidents"
+    jobs = "jobs"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A part of a list. `limit`: at most so many rows; None: all. `after`: a cursor; empty: from the beginning."""
+
+    limit: int | None = None
+    after: str = ""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is not the whole list that is wanted."""
+        return self.limit is not None or bool(self.after)
+
+    @property
+    def read_at_once(self) -> int | None:
+        """How many records a request reads: the page, and one that shows whether another follows."""
+        return None if self.limit is None else min(self.limit + 1, _READ_AT_ONCE)
+
+
+WHOLE = Page()
+
+
+class Rows(View, Generic[RowT]):
+    """The rows of a page. `next`: the cursor of the page after it; None: the list ends here."""
+
+    rows: tuple[RowT, ...]
+    next: str | None
+
+
+def take(
+    records: Iterable[RecordT], page: Page, kind: ListKind, key: Callable[[RecordT], Sequence[str]]
+) -> tuple[list[RecordT], str | None]:
+    """Return the records of this page and the next page's cursor. `key`: a record's place in the list."""
+    if page.limit is None:
+        return list(records), None
+    found = list(islice(records, page.limit + 1))
+    shown = found[: page.limit]
+    return shown, _cursor(kind, key(shown[-1])) if len(found) > page.limit else None
+
+
+def place_of(page: Page, kind: ListKind, parts: int) -> tuple[str, ...] | None:
+    """Return the place after which the page begins, in so many parts. None: at the list's beginning.
+
+    Raises ValueError, which names the cursor, for anything that is no cursor of this list.
+    """
+    if not page.after:
+        return None
+    try:
+        found = _parsed(page.after)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or len(found) != parts + 1 or not all(isinstance(part, str) for part in found):
+        raise bad_cursor(page.after, kind)
+    if found[0] != kind:
+        raise bad_cursor(page.after, kind)
+    return tuple(found[1:])
+
+
+def bad_cursor(cursor: str, kind: ListKind, why: str = "") -> ValueError:
+    """Return the error for a cursor that does not fit this list."""
+    named = cursor if len(cursor) <= _NAMED else f"{cursor[:_NAMED]}…"
+    return ValueError(f"{named!r} is no cursor of this list of {kind}{why}; give that of the page before")
+
+
+def _cursor(kind: ListKind, place: Sequence[str]) -> str:
+    text = json.dumps([kind, *place], separators=(",", ":"))
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _parsed(cursor: str) -> object:
+    if len(cursor) > LONGEST_CURSOR:
+        raise ValueError("too long")
+    return read_json(b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
