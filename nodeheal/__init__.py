@@ -1,3 +1,3 @@
 """nodeheal: heals accelerator nodes and brings training back."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -50,13 +50,13 @@ class Machine:
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr("pip/__main__.py", PIP)
         # As `make wheelhouse` makes it: the wheel is a zip within the zip.
-        with zipfile.ZipFile(root / "nodeheal-agent-0.2.0.zip", "w") as archive:
+        with zipfile.ZipFile(root / "nodeheal-agent-0.3.0.zip", "w") as archive:
             archive.write(wheel, "pip-26.3-py3-none-any.whl")
-            archive.writestr("requirements-0.2.0.txt", "")
+            archive.writestr("requirements-0.3.0.txt", "")
         self._environment = {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "CALLS": str(self._calls),
-            "WHEELHOUSE": str(root / "nodeheal-agent-0.2.0.zip"),
+            "WHEELHOUSE": str(root / "nodeheal-agent-0.3.0.zip"),
             "ARN": ARN,
         }
 
@@ -130,7 +130,7 @@ def test_the_head_node_gets_the_package_the_prolog_and_its_tag_and_hands_its_nod
     (machine.root / "opt/slurm/etc/scripts/prolog.d").mkdir(parents=True)
 
     for _ in range(2):  # when the cluster is made, and when it is updated
-        machine.run(PARALLELCLUSTER / "head.sh", "s3://your-bucket/nodeheal/nodeheal-agent-0.2.0.zip")
+        machine.run(PARALLELCLUSTER / "head.sh", "s3://your-bucket/nodeheal/nodeheal-agent-0.3.0.zip")
 
     handed_over = ["terminate_drain_nodes = False", "terminate_down_nodes = False", "disable_ec2_health_check = True"]
     assert machine.read(CLUSTERMGTD).splitlines() == CONFIGURED.splitlines() + handed_over
