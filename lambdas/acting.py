@@ -7,6 +7,7 @@ nobody can say who they are.
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
@@ -19,7 +20,7 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
     IdempotencyAlreadyInProgressError,
     IdempotencyValidationError,
 )
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from lambdas.composition import Event, is_ping, logger, ports, records
 from nodeheal.adapters.aws.calls import client
@@ -27,10 +28,11 @@ from nodeheal.contract import names
 from nodeheal.contract.acts import KEY_HEADER, Act, ActDone, Actor, ActRefused, Key, parse_act
 from nodeheal.contract.vocabulary import ActKind, ActRefusal
 from nodeheal.domain.actor import actor_of
-from nodeheal.domain.refusals import refusal_of
+from nodeheal.domain.refusals import UnreadableAct, refusal_of
 
 Do = Callable[[Any, Actor, str], ActDone]  # of the act, who asks, and its key
 _KEY: TypeAdapter[str] = TypeAdapter(Key)
+_KEY_CHARACTERS = 32
 _REMEMBERED_SECONDS = 86_400  # longer than anybody asks again
 _STATUS: Mapping[ActRefusal, int] = {
     ActRefusal.INVALID: 400,
@@ -50,23 +52,25 @@ def acting(*kinds: ActKind, do: Do, needs_whole_records: bool = True) -> Callabl
     def handler(event: Event, context: object) -> Event | None:
         if is_ping(event):
             return None
+        asked: dict[str, object] = {}
         try:
-            request = APIGatewayProxyEventV2(event)
-            actor, act, key = _read(request, routes)
+            actor, act, key = _read(APIGatewayProxyEventV2(event), routes)
+            # A job's file may hold secrets in its environment.
+            asked = {"actor": actor.id, "act": act.model_dump(mode="json", exclude={"spec"})}
             if needs_whole_records:
                 records().must_be_whole(ports())
             done = _do_once(do, act, actor, key, context)
         except IdempotencyAlreadyInProgressError:
-            return _refuse(ActRefused(code=ActRefusal.IN_PROGRESS, text="it is being done"))
+            return _refuse(ActRefused(code=ActRefusal.IN_PROGRESS, text="it is being done"), asked)
         except IdempotencyValidationError:
             told = f"{KEY_HEADER}: this key was used for another act"
-            return _refuse(ActRefused(code=ActRefusal.CONFLICT, text=told))
+            return _refuse(ActRefused(code=ActRefusal.CONFLICT, text=told), asked)
         except Exception as error:
             refusal = refusal_of(error)
             if refusal is None:
                 raise
-            return _refuse(refusal)
-        logger().info("act done", extra={"act": act.model_dump(mode="json"), "actor": actor.id, "done": done})
+            return _refuse(refusal, asked)
+        logger().info("act done", extra={**asked, "done": done})
         return _answer(200, TypeAdapter(dict[str, Any]).dump_json(done).decode())
 
     return handler
@@ -77,8 +81,13 @@ def _read(request: APIGatewayProxyEventV2, routes: Mapping[str, ActKind]) -> tup
     authorizer = request.request_context.authorizer
     caller = authorizer.iam.user_arn if authorizer is not None else None
     kind = routes[request.route_key]  # of another route, API Gateway sends nothing here
-    key = _KEY.validate_python(request.headers.get(KEY_HEADER.lower()))
-    return actor_of(caller or ""), parse_act(kind, request.decoded_body or ""), key
+    try:
+        body, key = request.decoded_body or "", _KEY.validate_python(request.headers.get(KEY_HEADER.lower()))
+    except ValidationError:
+        raise UnreadableAct(f"{KEY_HEADER}: give 32 characters of 0-9 and a-f in this header") from None
+    except ValueError:
+        raise UnreadableAct("the body is no UTF-8 text") from None
+    return actor_of(caller or ""), parse_act(kind, body), key
 
 
 @cache
@@ -107,7 +116,8 @@ def _do_once(do: Do, act: Act, actor: Actor, key: str, context: Any) -> dict[str
     config.register_lambda_context(context)
 
     def first(request: dict[str, Any]) -> dict[str, Any]:
-        return do(act, actor, key).model_dump(mode="json")
+        own_key = sha256(f"{actor.id} {key}".encode()).hexdigest()[:_KEY_CHARACTERS]  # no caller has another's
+        return do(act, actor, own_key).model_dump(mode="json")
 
     once = idempotent_function(
         first, data_keyword_argument="request", persistence_store=table, config=config, key_prefix=names.ACTS_PK
@@ -116,8 +126,8 @@ def _do_once(do: Do, act: Act, actor: Actor, key: str, context: Any) -> dict[str
     return done
 
 
-def _refuse(refusal: ActRefused) -> Event:
-    logger().warning("act refused", extra={"code": refusal.code, "why": refusal.text})
+def _refuse(refusal: ActRefused, asked: Mapping[str, object]) -> Event:
+    logger().warning("act refused", extra={**asked, "code": refusal.code, "why": refusal.text})
     return _answer(_STATUS[refusal.code], refusal.model_dump_json())
 
 

@@ -8,7 +8,7 @@ from nodeheal.services.jobs.request_job import request_job
 
 
 def _do(act: JobAct, actor: Actor, key: str) -> ActDone:
-    return request_job(act, actor, ports(), policy(), task_definitions)
+    return request_job(act, actor, key, ports(), policy(), task_definitions)
 
 
 handler = acting(ActKind.SUBMIT_JOB, ActKind.STOP_JOB, ActKind.RESTART_JOB, do=_do)

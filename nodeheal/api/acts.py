@@ -34,6 +34,7 @@ from nodeheal.services.operators import describe_act
 from nodeheal.services.operators.answer_approval import pending_question
 from nodeheal.services.operators.check_act import action_of, check_request
 from nodeheal.services.operators.close_incident import check_close
+from nodeheal.services.operators.describe_answer import why_paused
 from nodeheal.services.operators.do_act import enrolment_of
 from nodeheal.services.operators.release_node import check_release
 from nodeheal.services.operators.request_action import request_action
@@ -97,7 +98,9 @@ def _facts(act: Act, ports: Ports, policy: RecoveryPolicy, definitions: Definiti
         case ResetBreaker():
             return describe_act.describe_reset(act.pool, ports)
         case SubmitJob():
-            return describe_act.describe_submission(act.spec, ports, policy, definitions)
+            return describe_act.describe_submission(
+                act.spec, ports, policy, definitions, is_idempotent=act.is_idempotent
+            )
         case StopJob():
             return describe_act.describe_stop(act.job, ports)
         case RestartJob():
@@ -111,6 +114,9 @@ def _answer(question: Question, answer: Answer, ports: Ports) -> list[tuple[str,
     asked = pending_question(question, ports)
     if asked is None:
         raise Conflict(f"{question.incident_id} does not ask this any more")
+    incident = ports.incidents.incident(question.incident_id)
+    if answer is Answer.approve and (paused := why_paused(incident, ports)):
+        raise Conflict(f"{paused}, so a yes would do nothing now")
     return [
         ("asks", asked.asks),
         ("until", f"{asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC"),

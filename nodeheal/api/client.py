@@ -13,6 +13,7 @@ from nodeheal.api.pages import WHOLE, Page, Rows
 from nodeheal.api.views import Consequences, FleetView, IncidentRow, JobListRow, NodeRow, NodeView, Todo
 from nodeheal.contract.acts import Act, ActDone
 from nodeheal.contract.vocabulary import Availability
+from nodeheal.domain.errors import NotFound
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.review.review import StateWord
 from nodeheal.ports import Ports
@@ -81,4 +82,7 @@ class Client:
         return self.control_plane.do(act, key or new_key())
 
     def _named(self, pools: Sequence[str]) -> Sequence[str]:
-        return pools or list(self.ports.fleet_index.pools())
+        known = list(self.ports.fleet_index.pools())
+        if unknown := sorted({*pools} - {*known}):
+            raise NotFound(f"no pool {', '.join(unknown)} is known; known: {', '.join(known)}")
+        return pools or known

@@ -8,6 +8,7 @@ from typing import Any
 
 from nodeheal.api.pages import WHOLE, ListKind, Page, Rows, bad_cursor, place_of, take
 from nodeheal.api.views import IncidentRow
+from nodeheal.contract.health_event import YEARS
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import StateWord, doing_now, state_word, title_of
@@ -39,6 +40,8 @@ def _records(
     until, before = ports.clock() + CLOCK_SKEW, place_of(page, ListKind.incidents, 2)
     if before is not None:
         until = _opened_at(before, page) + timedelta(seconds=1)  # of its second, those before it follow
+        if until < since:
+            return
     each = [
         ports.fleet_index.newest_incidents(pool, state, since, until, page.read_at_once)
         for state in states  # in the order of an incident's life
@@ -52,9 +55,12 @@ def _records(
 
 def _opened_at(place: Sequence[str], page: Page) -> datetime:
     try:
-        return datetime.strptime(place[0], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        opened_at = datetime.strptime(place[0], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
         raise bad_cursor(page.after, ListKind.incidents) from None
+    if opened_at.year not in YEARS:
+        raise bad_cursor(page.after, ListKind.incidents)
+    return opened_at
 
 
 def row(incident: Incident) -> IncidentRow:

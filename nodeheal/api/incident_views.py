@@ -21,11 +21,12 @@ class DecisionRow(View):
 
 
 class TimelineRow(View):
-    """A line of the timeline. `seconds`: after the fault."""
+    """A line of the timeline. `seconds`: after the fault; `actor`: the ARN of the person who has acted, if one has."""
 
     seconds: float
     kind: str
     text: str
+    actor: str | None
 
 
 class TimelineView(View):

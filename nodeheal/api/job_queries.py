@@ -69,6 +69,7 @@ def job(
         checkpoints=record.checkpoints,
         checkpoint=CheckpointRow(path=found.path, step=found.step, looked_at=found.looked_at) if found else None,
         directory_seen=record.directory_seen or None,
+        submitted_by=record.submitted_by,
         stop_wanted=record.stop_wanted or None,
         trouble=record.trouble,
         need=need,

@@ -167,6 +167,7 @@ class JobView(JobListRow):
     checkpoints: Checkpoints | None
     checkpoint: CheckpointRow | None
     directory_seen: str | None
+    submitted_by: str | None
     stop_wanted: str | None
     trouble: Trouble | None
     need: str

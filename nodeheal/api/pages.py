@@ -1,6 +1,7 @@
 """Pages of long lists: how many rows are wanted, and the cursor after which the next ones come."""
 
 import json
+import re
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from nodeheal.contract.json_text import read_json
 LONGEST_CURSOR = 1_024
 _NAMED = 60  # characters of a cursor that an error names
 _READ_AT_ONCE = 1_000
+_PART = re.compile(r"[A-Za-z0-9._:/+-]{0,256}")
 RowT = TypeVar("RowT")
 RecordT = TypeVar("RecordT")
 
@@ -32,6 +34,10 @@ class Page:
 
     limit: int | None = None
     after: str = ""
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"limit: {self.limit} is no number of rows; give 1 or more")
 
     @property
     def is_part(self) -> bool:
@@ -76,7 +82,7 @@ def place_of(page: Page, kind: ListKind, parts: int) -> tuple[str, ...] | None:
         found = _parsed(page.after)
     except ValueError:
         found = None
-    if not isinstance(found, list) or len(found) != parts + 1 or not all(isinstance(part, str) for part in found):
+    if not isinstance(found, list) or len(found) != parts + 1 or not all(map(_is_part_of_place, found)):
         raise bad_cursor(page.after, kind)
     if found[0] != kind:
         raise bad_cursor(page.after, kind)
@@ -92,6 +98,11 @@ def bad_cursor(cursor: str, kind: ListKind, why: str = "") -> ValueError:
 def _cursor(kind: ListKind, place: Sequence[str]) -> str:
     text = json.dumps([kind, *place], separators=(",", ":"))
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _is_part_of_place(part: object) -> bool:
+    """Whether it may be an id, a name or a time: they have no other characters."""
+    return isinstance(part, str) and _PART.fullmatch(part) is not None
 
 
 def _parsed(cursor: str) -> object:

@@ -19,7 +19,7 @@ from nodeheal.api.views import (
 )
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import ActKind, Availability, Awaited, IncidentState, JobState, NodeState
-from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE
 from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -105,7 +105,7 @@ def fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> FleetVi
         todo=(
             *(_answer(incident, deadlines[incident.incident_id]) for incident in asked),
             *(_reset(row) for row in pools if row.breaker_opened_at is not None),
-            *map(_take_over, handed_over),
+            *(_take_over(incident, ports) for incident in handed_over),
             *(_bring_back(job, ports) for job in failed),
         ),
         asked=tuple(AskedRow(**row_fields(incident), answer_by=deadlines[incident.incident_id]) for incident in asked),
@@ -164,8 +164,12 @@ def _reset(row: PoolRow) -> Todo:
     )
 
 
-def _take_over(incident: Incident) -> Todo:
-    return Todo(kind=TodoKind.TAKE_OVER, acts=(ActKind.CLOSE_INCIDENT,), **_about(incident))
+def _take_over(incident: Incident, ports: Ports) -> Todo:
+    """A node that the incident keeps out of service is released or retired, which closes it."""
+    node = ports.nodes.get(incident.node_id)
+    is_kept_out = node is not None and node.open_incident == incident.incident_id and node.state in OUT_OF_SERVICE
+    acts = (ActKind.RELEASE, ActKind.RETIRE) if is_kept_out else (ActKind.CLOSE_INCIDENT,)
+    return Todo(kind=TodoKind.TAKE_OVER, acts=acts, **_about(incident))
 
 
 def _bring_back(job: Job, ports: Ports) -> Todo:

@@ -317,8 +317,24 @@ def reason(why: str) -> str:
 
 
 def on_record(why: str) -> str:
-    """The reason with who gives it, for what is not asked of the control plane, so that AWS names nobody."""
-    return f"{getpass.getuser()}: {reason(why)}"
+    """The reason with who gives it, as AWS names the caller; for what a person does without the control plane.
+
+    Where AWS does not answer, the name of the account on this machine stands: a brake must work.
+    """
+    given = reason(why)
+    return f"{_caller()}: {given}"
+
+
+@cache
+def _caller() -> str:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from nodeheal.domain.actor import actor_of
+
+    try:
+        return actor_of(client("sts").get_caller_identity()["Arn"]).name
+    except (BotoCoreError, ClientError, ValueError):
+        return getpass.getuser()
 
 
 def seconds_of(text: str, longest: int = LONGEST_LOOK_BACK) -> int:

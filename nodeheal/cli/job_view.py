@@ -34,8 +34,9 @@ def as_text(view: JobView, beside: Beside, wrote: Sequence[str] = ()) -> list[st
     """One job for people, a line for each question. `wrote`: the last lines of the rank that broke its last run."""
     what = "Given up    by" if view.state in ENDED else "Stop        wanted by"
     stop = [f"{what} {view.stop_wanted}"] if view.stop_wanted else []
+    by = f" by {view.submitted_by}" if view.submitted_by else ""
     return [
-        f"Job         {view.job} (submission {view.submission}, {_at(view.submitted_at)})",
+        f"Job         {view.job} (submission {view.submission}{by}, {_at(view.submitted_at)})",
         f"State       {view.state.value}: {view.summary or 'submitted; nothing is known of it yet'}",
         *stop,
         *_needed(view),

@@ -42,7 +42,7 @@ def drain(
     with clearly():
         if whole_node(node, connect.acting_ports(table)).scheduler is SchedulerKind.SLURM:
             refuse(f"{node} is Slurm's, which drains it itself: scontrol update NodeName=… State=DRAIN Reason=…")
-    _request(Drain(node=node, why=given_reason(why, dry_run=dry_run)), table, dry_run=dry_run, yes=yes)
+    _request(Drain, node, why, table, dry_run=dry_run, yes=yes)
 
 
 def isolate(
@@ -51,7 +51,7 @@ def isolate(
     """Take a node out of service now. Its job stops, and goes on elsewhere where nodes are free."""
     from nodeheal.contract.acts import Isolate
 
-    _request(Isolate(node=node, why=given_reason(why, dry_run=dry_run)), table, dry_run=dry_run, yes=yes)
+    _request(Isolate, node, why, table, dry_run=dry_run, yes=yes)
 
 
 def reboot(
@@ -60,7 +60,7 @@ def reboot(
     """Isolate a node, reboot it, diagnose it and return it to service."""
     from nodeheal.contract.acts import Reboot
 
-    _request(Reboot(node=node, why=given_reason(why, dry_run=dry_run)), table, dry_run=dry_run, yes=yes)
+    _request(Reboot, node, why, table, dry_run=dry_run, yes=yes)
 
 
 def replace(
@@ -69,7 +69,7 @@ def replace(
     """Isolate a node and put another one in its place."""
     from nodeheal.contract.acts import Replace
 
-    _request(Replace(node=node, why=given_reason(why, dry_run=dry_run)), table, dry_run=dry_run, yes=yes)
+    _request(Replace, node, why, table, dry_run=dry_run, yes=yes)
 
 
 def diagnose(
@@ -84,9 +84,7 @@ def diagnose(
     """Diagnose a free node. It is out of service meanwhile, and back if it passes."""
     from nodeheal.contract.acts import Diagnose
 
-    reason = given_reason(why, dry_run=dry_run)
-    act = Diagnose(node=node, why=reason, level=level, may_stop_job=anyway)
-    _request(act, table, dry_run=dry_run, yes=yes)
+    _request(Diagnose, node, why, table, dry_run=dry_run, yes=yes, level=level, may_stop_job=anyway)
 
 
 def retire(
@@ -107,13 +105,23 @@ def retire(
         say(*unmark_node(known, connect.marks()), f"{node} is {state} now")
 
 
-def _request(act: "NodeRequest", table: str, *, dry_run: bool, yes: bool) -> None:
+def _request(
+    kind: "Callable[..., NodeRequest]",
+    node: str,
+    why: str | None,
+    table: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    **more: object,
+) -> None:
     from nodeheal.contract.acts import RecoveryRequested
     from nodeheal.domain.recovery.incident import short_id
 
+    reason = given_reason(why, dry_run=dry_run)
     with clearly():
         world = connect.acting_ports(table)
-        whole_node(act.node, world)
+        act = kind(node=whole_node(node, world).node_id, why=reason, **more)
         if not goes_on(facts_of(act, world, table), dry_run=dry_run, yes=yes):
             return
         done = connect.do(act, RecoveryRequested)

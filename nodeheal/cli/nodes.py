@@ -1,6 +1,8 @@
 """`nodeheal nodes`: see the nodes of a pool, and give back what nodeheal has taken out of service."""
 
-from typing import Annotated
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +27,9 @@ from nodeheal.cli.say import (
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Availability, Provider, SchedulerKind
 
+if TYPE_CHECKING:
+    from nodeheal.contract.acts import Enroll, NodeRecorded
+
 app = typer.Typer(no_args_is_help=True, help="Nodes: see them, enrol them, take them out of service, give them back.")
 
 
@@ -36,6 +41,7 @@ States = Annotated[
     typer.Option(case_sensitive=False, help="only nodes of this word; may be given more than once"),
 ]
 NO_JOB = "none"
+TAG_SECONDS = 10
 
 
 @app.command("list")
@@ -144,7 +150,7 @@ def enroll(
     table: Table = names.TABLE,
 ) -> None:
     """Let nodeheal act on a node: set the tags that IAM asks for. A second call changes what it names."""
-    from nodeheal.contract.acts import Enroll, NodeRecorded
+    from nodeheal.contract.acts import Enroll
     from nodeheal.services.intake.enroll_node import check_enrolment, mark_node
     from nodeheal.services.operators.do_act import enrolment_of
 
@@ -168,13 +174,26 @@ def enroll(
         # Only who may set the tags lets nodeheal act on a machine; no function may.
         marked = mark_node(check_enrolment(node, enrolment, connect.ports(table)), enrolment, connect.marks())
         say(*marked)
-        recorded = connect.do(act, NodeRecorded)
+        recorded = _record(act)
     say(*recorded.changes)
     what = "a spare" if recorded.is_spare else "a node"
     is_new = marked or recorded.changes
     say(f"{node} is enrolled as {what} of pool {pool}" + ("" if is_new else "; it was already"))
     if not recorded.has_reported:
         say("its agent has not reported yet: nodeheal acts on it once it has reported")
+
+
+def _record(act: "Enroll", sleep: Callable[[float], None] = time.sleep) -> "NodeRecorded":
+    """Have it recorded. A tag that was set a moment ago may take seconds until everybody reads it."""
+    from nodeheal.contract.acts import NodeRecorded
+    from nodeheal.domain.errors import NotAccepted
+
+    for _ in range(TAG_SECONDS):
+        try:
+            return connect.do(act, NodeRecorded)
+        except NotAccepted:
+            sleep(1.0)
+    return connect.do(act, NodeRecorded)
 
 
 @app.command()

@@ -303,7 +303,7 @@ ACT_RESULT: TypeAdapter[ActResult] = TypeAdapter(Annotated[ActResult, Field(disc
 
 def parse_act(kind: ActKind, body: str) -> Act:
     """Return the act of a route from the JSON that was sent. Raises ValueError where it is too large or none."""
-    if len(body) > ACT_BYTES:
+    if len(body.encode("utf-8", "surrogatepass")) > ACT_BYTES:
         raise ValueError(f"the request has more than {ACT_BYTES} bytes")
     # Strictly, like the job file: "8" is text, and no number.
     return ACTS[kind].model_validate_json(body, strict=True)

@@ -39,11 +39,11 @@ MOST_MEASURED, DECIMALS = 1e12, 6
 EVIDENCE_BYTES = 8192  # a kernel line is at most 1 KiB; a finding in JSON a few; an event may hold 256 KiB in all
 
 
-_YEARS = range(2000, 2100)  # beyond these years, a clock is broken, and arithmetic with it would overflow
+YEARS = range(2000, 2100)  # beyond these years, a clock is broken, and arithmetic with it would overflow
 
 
 def _utc(moment: datetime) -> datetime:
-    if moment.year not in _YEARS:
+    if moment.year not in YEARS:
         raise ValueError(f"the year {moment.year} is not one of 2000 to 2099")
     return moment.astimezone(UTC)
 

@@ -9,7 +9,7 @@ _SIGNED_ON = re.compile(r"assumed-role/AWSReservedSSO_[^/]+/(?P<user>[^/]+)")
 
 
 def actor_of(arn: str) -> Actor:
-    """Return the caller: a user, a session of a role as role/session, or an account's root. Raises ValueError."""
+    """Return the caller: a user, a session of a role as role/session, anybody else with the kind. Raises ValueError."""
     parts = arn.split(":", 5)
     if len(parts) != 6 or parts[0] != "arn" or not parts[5]:
         raise ValueError(f"{arn!r} names no caller")
@@ -19,4 +19,6 @@ def actor_of(arn: str) -> Actor:
     kind, _, name = identity.partition("/")
     if kind == "user":  # its path is not a part of the name
         return Actor(id=arn, name=name.rpartition("/")[2])
-    return Actor(id=arn, name=name or kind)
+    if kind == "assumed-role":
+        return Actor(id=arn, name=name)
+    return Actor(id=arn, name=f"{kind}/{name}" if name else f"{kind} of the account")

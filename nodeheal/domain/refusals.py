@@ -10,6 +10,11 @@ from nodeheal.contract.vocabulary import ActRefusal
 from nodeheal.domain.complaints import complaints_of
 from nodeheal.domain.errors import Conflict, HalfDone, NotAccepted, NotFound
 
+
+class UnreadableAct(ValueError):
+    """The request is none. Says what of it cannot be read."""
+
+
 _COMPLAINTS = 5  # the first few are enough to act on
 _ERRORS: Mapping[ActRefusal, type[Exception]] = {
     ActRefusal.NOT_FOUND: NotFound,
@@ -21,6 +26,7 @@ _ERRORS: Mapping[ActRefusal, type[Exception]] = {
     ActRefusal.UNFIT: ValueError,
 }
 _CODES: Mapping[type[Exception], ActRefusal] = {
+    UnreadableAct: ActRefusal.INVALID,  # before ValueError, which it is
     NotFound: ActRefusal.NOT_FOUND,
     Conflict: ActRefusal.CONFLICT,
     HalfDone: ActRefusal.HALF_DONE,

@@ -17,7 +17,7 @@ from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.domain.jobs.job_log import LogLine, LogLocation, Page
+from nodeheal.domain.jobs.job_log import LogLine, LogLocation, LogPage
 from nodeheal.domain.jobs.task_definition import TaskDefinition
 
 
@@ -241,7 +241,7 @@ class JobLogs(Protocol):
     def stream(self, location: LogLocation, job: Job, task: GangTask) -> str:
         """The name of one rank's stream."""
 
-    def read(self, location: LogLocation, stream: str, token: str = "") -> Page:
+    def read(self, location: LogLocation, stream: str, token: str = "") -> LogPage:
         """What a stream holds since `token` was given out (empty: all of it), oldest first.
 
         A stream that is not there yet is empty.

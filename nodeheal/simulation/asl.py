@@ -1,6 +1,6 @@
 """Interprets nodeheal's state machines (ASL with JSONata), and stops wherever the world has to answer.
 
-An execution returns what it needs next: the result of a task (`Ask`), the passing of time (`Pause`), or nothing
+An execution returns what it needs next: the result of a task (`Ask`), the passing of time (`Delay`), or nothing
 (`Done`). The driver answers when it likes: at once, as in the tests, or hours of virtual time later. It supports what
 nodeheal's files use, and raises for anything else, so that no part of a file is ignored.
 """
@@ -38,7 +38,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Pause:
+class Delay:
     """Time has to pass: a Wait state, or the delay before a retry."""
 
     state: str
@@ -55,7 +55,7 @@ class Done:
     is_caught: bool = True
 
 
-Move = Ask | Pause | Done
+Move = Ask | Delay | Done
 
 
 def _nothing(*_: Any) -> None:
@@ -112,7 +112,7 @@ class Execution:
                 continue
             self._failures[index] += 1
             if self._failures[index] <= int(retrier.get("MaxAttempts", 3)):
-                return Pause(state.name, self._delay(retrier, self._failures[index]), is_retry=True)
+                return Delay(state.name, self._delay(retrier, self._failures[index]), is_retry=True)
             break
         for catcher, leaving in state.catch:
             if _matches(catcher["ErrorEquals"], failure):
@@ -148,7 +148,7 @@ class Execution:
                     self._failures = [0] * len(state.retry)
                     return self._ask(state)
                 case "Wait":
-                    return Pause(name, float(state.evaluate("Seconds", self._frame())), is_retry=False)
+                    return Delay(name, float(state.evaluate("Seconds", self._frame())), is_retry=False)
                 case "Succeed":
                     self._tell_left(state)
                     return Done(self._value)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeheal.simulation.agenda import Agenda, Due
-from nodeheal.simulation.asl import TIMED_OUT, Ask, Done, Execution, Failure, Move, Pause, Watcher
+from nodeheal.simulation.asl import TIMED_OUT, Ask, Delay, Done, Execution, Failure, Move, Watcher
 from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.definition import STATE_MACHINES, STEMS, Definition, load, read
 from nodeheal.simulation.trace import Trace
@@ -121,7 +121,7 @@ class Executions:
         match move:
             case Ask():
                 self._begin(running, move)
-            case Pause(seconds=seconds, is_retry=is_retry):
+            case Delay(seconds=seconds, is_retry=is_retry):
                 self.transitions += is_retry  # a retry is billed as one more
                 self._agenda.after(seconds, lambda: self._go_on(running, running.execution.go_on()))
             case Done():

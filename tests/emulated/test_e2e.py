@@ -50,7 +50,8 @@ def test_it_deploys_drills_replaces_and_takes_everything_away_that_it_made(
     def person(question: str) -> str:
         if "Type" in question:
             return f"{ACCOUNT} {REGION}"
-        cloud.outputs = outputs(cloud)  # the role of nodes is there now
+        cloud.outputs = outputs(cloud)  # the role of nodes is there now, and the API of acts
+        monkeypatch.setenv(names.ACTS_URL_VARIABLE, cloud.environment()[names.ACTS_URL_VARIABLE])
         if "EC2" not in question:
             attach_by_hand(cloud)
             return cloud.add_node("e2e").node_id

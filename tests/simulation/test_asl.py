@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.simulation.asl import Ask, Done, Execution, Failure, Move, Pause
+from nodeheal.simulation.asl import Ask, Delay, Done, Execution, Failure, Move
 from nodeheal.simulation.definition import NoStateMachines, Unknown, load, read
 from nodeheal.simulation.expressions import Expression, Template
 
@@ -30,7 +30,7 @@ def _execution(machine: dict[str, Any] = MACHINE, jitter: float = 1.0) -> Execut
 
 
 def _delay(move: Move) -> float:
-    assert isinstance(move, Pause)
+    assert isinstance(move, Delay)
     assert move.is_retry
     return move.seconds
 

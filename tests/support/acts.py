@@ -58,7 +58,7 @@ class MemoryControlPlane:
                 return reconcile_records(act, self.actor, self.ports, self.policy)
             refuse_if_gone_back(self.ports)
             if isinstance(act, SubmitJob | StopJob | RestartJob):
-                return request_job(act, self.actor, self.ports, self.policy, lambda kind: self.definitions)
+                return request_job(act, self.actor, key, self.ports, self.policy, lambda kind: self.definitions)
             return do_act(act, self.actor, key, self.ports, self.policy)
         except Exception as error:
             refusal = refusal_of(error)

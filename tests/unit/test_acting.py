@@ -1,7 +1,9 @@
 """What people have the functions do: who asks, what is refused with which code, and what a repeat does."""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,13 +17,13 @@ from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
 from nodeheal.api.acts import new_key
 from nodeheal.contract import names
 from nodeheal.contract.acts import ACT_BYTES, KEY_HEADER, WHY_CHARACTERS
-from nodeheal.contract.vocabulary import ActKind, NodeState
+from nodeheal.contract.vocabulary import ActKind, JobState, NodeState
 from nodeheal.domain.errors import HalfDone, NotAccepted
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.services.operators import do_act as service
 from stacks.acts_api import FUNCTION_OF
 from tests.support.acts import ADA, http_request
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_job, stored_node
 
 FUNCTIONS = {"do_act": do_act, "request_job": request_job, "reconcile_records": reconcile_records}
 SPEC = {"name": "llama", "pool": "demo", "nodes": 1, "image": "llama:3"}
@@ -92,6 +94,16 @@ def test_the_act_is_done_and_on_record_for_whom_aws_names(world: World) -> None:
         {"kind": "RECOVERY_REQUESTED", "incident": incident.incident_id, "is_own": True},
     )
     assert incident.root.evidence == "ada: it smells"
+
+
+def test_a_log_names_actor_and_act_and_holds_no_secret_of_a_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[Any] = []
+    monkeypatch.setattr(composition.logger(), "info", lambda text, extra: logged.append(extra))
+
+    world.asks(ActKind.SUBMIT_JOB, {"spec": {**SPEC, "environment": {"TOKEN": "s3cret"}}})
+
+    assert [(line["actor"], line["act"]["kind"]) for line in logged] == [(ADA.id, "SUBMIT_JOB")]
+    assert "s3cret" not in json.dumps(logged)
 
 
 @pytest.mark.parametrize("name", ["actor", "who", "by"])
@@ -171,7 +183,7 @@ def test_an_act_needs_a_key(world: World, key: str) -> None:
     answer = do_act.handler(http_request(ActKind.ISOLATE, json.dumps(ISOLATE), key), Context())
 
     assert answer is not None
-    assert answer["statusCode"] == 400
+    assert (answer["statusCode"], KEY_HEADER in answer["body"]) == (400, True)
     assert world.incidents == []
 
 
@@ -187,6 +199,81 @@ def test_an_act_that_is_sent_again_is_done_once_and_answers_as_before(world: Wor
 
     assert first == again
     assert len(world.incidents) == 1
+
+
+@pytest.mark.parametrize("broken", ["its answer", "workflows.start"])
+def test_an_act_whose_function_died_before_it_answered_is_found_by_its_key(
+    world: World, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    with monkeypatch.context() as patched:
+        if broken == "workflows.start":
+            patched.setattr(world.ports.workflows, "start", dies)
+        else:
+            patched.setattr(service, "taken_by", dies)
+        with pytest.raises(RuntimeError, match="it died"):
+            world.asks(ActKind.ISOLATE, ISOLATE, KEY)
+
+    status, answer = world.asks(ActKind.ISOLATE, ISOLATE, KEY)
+
+    [incident] = world.incidents
+    assert (status, answer["incident"], answer["is_own"]) == (200, incident.incident_id, True)
+    assert incident.incident_id in world.ports.workflows.started  # type: ignore[attr-defined]
+
+
+def dies(*asked: Any) -> Any:
+    raise RuntimeError("it died")
+
+
+@pytest.mark.parametrize("kind", [ActKind.SUBMIT_JOB, ActKind.RESTART_JOB])
+def test_a_submission_whose_function_died_is_found_by_its_key(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: ActKind
+) -> None:
+    body: dict[str, Any] = {"spec": SPEC}
+    if kind is ActKind.RESTART_JOB:
+        world.asks(ActKind.SUBMIT_JOB, body)
+        job = stored_job(world.ports, "llama")
+        world.ports.jobs.save(replace(job, state=JobState.COMPLETED))
+        body = {"job": "llama"}
+    with monkeypatch.context() as patched:
+        patched.setattr(world.ports.workflows, "run_job", dies)
+        with pytest.raises(RuntimeError, match="it died"):
+            world.asks(kind, body, KEY)
+
+    status, answer = world.asks(kind, body, KEY)
+
+    job = stored_job(world.ports, "llama")
+    assert (status, answer["submission"], job.submitted_by) == (200, job.submission, "ada")
+    assert world.ports.workflows.jobs_started[-1] == ("llama", job.submission)  # type: ignore[attr-defined]
+
+
+def test_a_machine_without_the_tag_is_not_recorded(world: World) -> None:
+    world.ports.enrolment_tags.without.add("i-0abc")  # type: ignore[attr-defined]
+
+    enroll = {"node": "i-0abc", "pool": "demo", "cluster": "training", "scheduler": "ECS", "why": "new"}
+    status, answer = world.asks(ActKind.ENROLL, enroll)
+
+    assert (status, answer["code"]) == (503, "NOT_NOW")
+    assert "i-0abc carries no tag nodeheal:managed" in answer["text"]
+    assert world.ports.nodes.get("i-0abc") is None
+
+
+def test_an_answer_to_what_was_never_asked_leaves_no_trace(world: World) -> None:
+    world.asks(ActKind.ISOLATE, ISOLATE)
+    [incident] = world.incidents
+
+    status, answer = world.asks(ActKind.APPROVE, {"incident": incident.incident_id, "turn": 99, "why": "yes"})
+
+    assert (status, answer["code"]) == (409, "CONFLICT")
+    assert all(entry.kind != "answer" for entry in world.ports.incidents.history(incident.incident_id).timeline)
+
+
+def test_a_body_that_is_no_text_is_named(world: World) -> None:
+    request = http_request(ActKind.ISOLATE, b64encode(b"\xff\xfe").decode(), KEY)
+
+    answer = do_act.handler({**request, "isBase64Encoded": True}, Context())
+
+    assert answer is not None
+    assert (answer["statusCode"], json.loads(answer["body"])["text"]) == (400, "the body is no UTF-8 text")
 
 
 def test_a_key_is_of_one_act_and_of_one_caller(world: World) -> None:

@@ -6,9 +6,20 @@ import pytest
 
 from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
 from nodeheal.api.client import Client
-from nodeheal.contract.acts import Act, Drain, Reconcile, RecoveryRequested, Release, StopJob
-from nodeheal.domain.errors import NotFound
+from nodeheal.contract.acts import (
+    Act,
+    Drain,
+    Reconcile,
+    RecoveryRequested,
+    Release,
+    ResetBreaker,
+    StopJob,
+    SubmitJob,
+)
+from nodeheal.contract.job_spec import JobSpec
+from nodeheal.domain.errors import Conflict, NotFound
 from tests.support.acts import MemoryControlPlane
+from tests.support.jobs import ecs_job
 from tests.unit.builders import ACT, NOW, memory_ports, node
 
 A = "mi-0a1b2c3d4e5f60718"
@@ -52,6 +63,22 @@ def test_a_release_of_a_node_in_service_is_refused_before_and_after(client: Clie
     for refused in (client.preview, client.do):
         with pytest.raises(ValueError, match="nodeheal has not taken it out of service"):
             refused(act)
+
+
+@pytest.mark.parametrize(
+    "act", [ResetBreaker(pool="demo", why="x"), SubmitJob(spec=JobSpec(name="llama", pool="demo", nodes=1, image="a"))]
+)
+def test_a_preview_refuses_what_is_there_already_or_closed(client: Client, act: Act) -> None:
+    client.ports.jobs.save(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1))
+
+    for refused in (client.preview, client.do):
+        with pytest.raises((Conflict, ValueError)):
+            refused(act)
+
+
+def test_a_pool_that_is_not_known_is_named(client: Client) -> None:
+    with pytest.raises(NotFound, match="no pool nope is known; known: demo"):
+        client.nodes(["nope"])
 
 
 def test_every_act_has_a_preview(client: Client) -> None:

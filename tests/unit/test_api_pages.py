@@ -129,10 +129,38 @@ def test_a_cursor_of_a_pool_that_is_not_asked_for_is_refused(ports: Ports) -> No
         node_list.nodes(["demo"], NO_PAUSES, ports, (), Page(1, cursor))
 
 
-@pytest.mark.parametrize(("kind", "place"), [(ListKind.incidents, ("soon", "x")), (ListKind.jobs, ("dead", "x"))])
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        (ListKind.incidents, ("soon", "x")),
+        (ListKind.incidents, ("9999-12-31T23:59:59Z", "x")),
+        (ListKind.jobs, ("dead", "x")),
+    ],
+)
 def test_a_cursor_with_a_place_that_no_list_has_is_refused(ports: Ports, kind: ListKind, place: Sequence[str]) -> None:
     _, cursor = take(["a", "b"], Page(1), kind, lambda _: place)
     assert place_of(Page(1, str(cursor)), kind, 2) == tuple(place)
 
     with pytest.raises(ValueError, match=f"no cursor of this list of {kind}"):
         LISTS[kind](ports, Page(1, str(cursor)))
+
+
+@pytest.mark.parametrize("part", ["~~~~", "\ud800", "a b", "x" * 257])
+@pytest.mark.parametrize("kind", LISTS)
+def test_a_cursor_holds_nothing_that_no_name_has(ports: Ports, kind: str, part: str) -> None:
+    _, cursor = take(["a", "b"], Page(1), ListKind(kind), lambda _: (part, part))
+
+    with pytest.raises(ValueError, match=f"no cursor of this list of {kind}"):
+        LISTS[kind](ports, Page(1, str(cursor)))
+
+
+def test_behind_an_incident_that_is_older_than_what_is_asked_for_nothing_comes(ports: Ports) -> None:
+    _, cursor = take(["a", "b"], Page(1), ListKind.incidents, lambda _: ("2020-01-01T00:00:00Z", "inc-0"))
+
+    assert LISTS["incidents"](ports, Page(1, str(cursor))).rows == ()
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_page_has_rows(limit: int) -> None:
+    with pytest.raises(ValueError, match=f"limit: {limit} is no number of rows"):
+        Page(limit)

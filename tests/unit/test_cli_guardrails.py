@@ -17,7 +17,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators import do_act
 from nodeheal.services.operators.operator_guardrails import trip_breaker
-from tests.support.acts import MemoryControlPlane, requested
+from tests.support.acts import ADA, MemoryControlPlane, requested
 from tests.unit.builders import ACT, NOW, memory_ports, node
 from tests.unit.test_approval import Asked
 from tests.unit.test_queue import WAITS, stands
@@ -56,6 +56,7 @@ def test_an_answer_resumes_the_incident_and_says_what_went_on_record(asked: Aske
 
     assert answered.exit_code == 0
     assert "ed by ada: the job is done" in answered.output
+    assert [entry.actor for entry in asked.ports.incidents.history(asked.id).timeline if entry.actor] == [ADA.id]
     assert asked.resumed().outcome == outcome
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from nodeheal.simulation.asl import Ask, Done, Execution, Failure, Move, Pause, Watcher
+from nodeheal.simulation.asl import Ask, Delay, Done, Execution, Failure, Move, Watcher
 from nodeheal.simulation.definition import STATE_MACHINES, Definition, load, read
 
 __all__ = [
@@ -103,7 +103,7 @@ def _drive(execution: Execution, move: Move, answers: dict[str, Answer], seen: W
     return seen
 
 
-def _go_on_in(move: Ask | Pause, execution: Execution, answers: dict[str, Answer], seen: Walk) -> Walk:
+def _go_on_in(move: Ask | Delay, execution: Execution, answers: dict[str, Answer], seen: Walk) -> Walk:
     _enter(seen, move.state)
     return _drive(execution, move, answers, seen)
 
@@ -119,8 +119,8 @@ def _enter(seen: Walk, name: str) -> None:
     seen.path.append(name)
 
 
-def _go_on(execution: Execution, move: Ask | Pause, answers: dict[str, Answer], seen: Walk) -> Move:
-    if isinstance(move, Pause):
+def _go_on(execution: Execution, move: Ask | Delay, answers: dict[str, Answer], seen: Walk) -> Move:
+    if isinstance(move, Delay):
         if not move.is_retry:
             seen.deadlines[move.state] = move.seconds
         return execution.go_on()

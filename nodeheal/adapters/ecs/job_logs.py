@@ -7,7 +7,7 @@ from typing import Any
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.jobs.job import GangTask, Job
-from nodeheal.domain.jobs.job_log import LogLine, LogLocation, Page
+from nodeheal.domain.jobs.job_log import LogLine, LogLocation, LogPage
 from nodeheal.ports.scheduler import TaskDefinitions
 
 _LINES = 10_000  # the limit of one call
@@ -33,19 +33,19 @@ class EcsJobLogs:
     def last(self, location: LogLocation, stream: str, lines: int) -> Sequence[LogLine]:
         return _lines(self._events(location, stream, limit=lines, startFromHead=False) or {})
 
-    def read(self, location: LogLocation, stream: str, token: str = "") -> Page:
+    def read(self, location: LogLocation, stream: str, token: str = "") -> LogPage:
         lines: list[LogLine] = []
         for _ in range(_CALLS):
             where = {"nextToken": token} if token else {}
             answer = self._events(location, stream, limit=_LINES, startFromHead=True, **where)
             if answer is None:
-                return Page((), token)  # the rank has written nothing yet
+                return LogPage((), token)  # the rank has written nothing yet
             lines += _lines(answer)
             # At the end of a stream the answer repeats the request's token; earlier pages may be short.
             if answer["nextForwardToken"] == token:
                 break
             token = answer["nextForwardToken"]
-        return Page(tuple(lines), token)
+        return LogPage(tuple(lines), token)
 
     def _events(self, location: LogLocation, stream: str, **given: Any) -> dict[str, Any] | None:
         """One page of a stream; None where the stream is not there yet."""

@@ -7,7 +7,7 @@ from nodeheal.contract import names
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.jobs.job import GangTask, Job
-from nodeheal.domain.jobs.job_log import LogLine, LogLocation, Page
+from nodeheal.domain.jobs.job_log import LogLine, LogLocation, LogPage
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 
 
@@ -56,12 +56,12 @@ class MemoryJobLogs:
     def stream(self, location: LogLocation, job: Job, task: GangTask) -> str:
         return f"{location.prefix}/{job.container}/{task.task_id.rpartition('/')[2]}"
 
-    def read(self, location: LogLocation, stream: str, token: str = "") -> Page:
+    def read(self, location: LogLocation, stream: str, token: str = "") -> LogPage:
         lines = self.streams.get(stream)
         if lines is None:
-            return Page((), token)
+            return LogPage((), token)
         start = int(token or 0)
-        return Page(tuple(lines[start:]), str(len(lines)))
+        return LogPage(tuple(lines[start:]), str(len(lines)))
 
     def last(self, location: LogLocation, stream: str, lines: int) -> Sequence[LogLine]:
         return self.streams.get(stream, [])[-lines:]

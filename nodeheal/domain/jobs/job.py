@@ -161,6 +161,8 @@ class Job:
     chosen_at: datetime | None = None  # when its nodes were last chosen; after that they are checked, and it starts
     made_of: dict[str, str] = field(default_factory=dict)  # its file: of each field what tells it from another value
     held_at: datetime | None = None  # since when a failure of its run waits for the end of a pause
+    submitted_by: str | None = None  # as AWS has named who submitted it last
+    act_key: str | None = None  # of that act: a repeat of it finds its own submission
     stop_wanted: str = ""  # who wants it stopped, and why; of a failed one: who has given it up
     trouble: Trouble | None = None  # why a human must handle it, where it has failed and that is known
     left_down_by: str | None = None  # the incident that was to bring it back and did not; None: none was

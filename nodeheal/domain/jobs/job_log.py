@@ -22,7 +22,7 @@ class LogLine:
 
 
 @dataclass(frozen=True)
-class Page:
+class LogPage:
     """Lines in order, and the token to read on. A stream that does not exist yet has no lines."""
 
     lines: tuple[LogLine, ...]

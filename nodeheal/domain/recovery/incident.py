@@ -25,7 +25,8 @@ class TimelineEntry:
     """One line of the incident's story. `entry_id` makes writing it twice harmless.
 
     `kind` is one of: event, decision, result, progress. `data` holds the typed value as JSON for the first three.
-    `times`: how many events it stands for, itself included.
+    `times`: how many events it stands for, itself included. `actor`: the ARN of the person who has acted, as AWS has
+    authenticated it; None: nodeheal, a node, or a person who holds a link.
     """
 
     at: datetime
@@ -34,6 +35,7 @@ class TimelineEntry:
     text: str
     data: str = ""
     times: int = 1
+    actor: str | None = None
 
 
 @dataclass(frozen=True)

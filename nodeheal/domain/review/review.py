@@ -73,6 +73,7 @@ class Line:
     seconds: float
     kind: str
     text: str
+    actor: str | None
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def _told(history: History) -> TimelineSummary:
         attempts=tuple(entry.text for entry in entries if entry.entry_id.startswith(ATTEMPT)),
         confirmed=tuple(confirmations_in(history)),
         evidence=tuple(evidence_of(history)),
-        timeline=tuple(Line((e.at - fault_at).total_seconds(), e.kind, e.text) for e in entries),
+        timeline=tuple(Line((e.at - fault_at).total_seconds(), e.kind, e.text, e.actor) for e in entries),
     )
 
 

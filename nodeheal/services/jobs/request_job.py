@@ -18,29 +18,35 @@ from nodeheal.services.operators.ask_to_stop import ask_to_stop
 
 
 def request_job(
-    act: JobAct, actor: Actor, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf
+    act: JobAct, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf
 ) -> JobRecorded:
-    """Return the job as recorded. Raises NotFound, Conflict, NotAccepted, and ValueError where it can never run."""
+    """Return the job as recorded. `key`: the same for the same act of a caller, however often it is sent.
+
+    Raises NotFound, Conflict, NotAccepted, and ValueError where it can never run.
+    """
     match act:
         case SubmitJob():
-            return _submit(act, ports, policy, definitions)
+            return _submit(act, actor, key, ports, policy, definitions)
         case StopJob():
             return _stop(act, actor, ports)
         case RestartJob():
-            job = restart_job(act.job, ports)
+            job = restart_job(act.job, ports, submitted_by=actor.name, key=key)
             return JobRecorded(job=job.job_id, submission=job.submission)
     assert_never(act)
 
 
-def _submit(act: SubmitJob, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf) -> JobRecorded:
+def _submit(
+    act: SubmitJob, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf
+) -> JobRecorded:
     spec = act.spec
     known_definitions = definitions(scheduler_of_pool(spec.pool, ports))
     plan = prepare_job(spec, ports, policy, known_definitions)
-    job = plan.job
-    if ports.jobs.get(job.job_id) is None and spec.image is not None:
+    job, known = replace(plan.job, submitted_by=actor.name, act_key=key), ports.jobs.get(plan.job.job_id)
+    if known is None and spec.image is not None:
         job = replace(job, task_definition=known_definitions.register(spec).name)
-    recorded = submit_job(job, ports, is_idempotent=act.is_idempotent)
-    is_new = recorded is job
+    is_repeat = known is not None and known.act_key == key  # by a call that died before it could answer
+    recorded = submit_job(job, ports, is_idempotent=act.is_idempotent or is_repeat)
+    is_new = recorded is job or is_repeat
     return JobRecorded(
         job=recorded.job_id,
         submission=recorded.submission,

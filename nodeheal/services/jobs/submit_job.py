@@ -30,11 +30,17 @@ def refuse_known(job: Job) -> Never:
     raise Conflict(f"name: job {job.job_id} exists already ({job.state}); give another name, or {again}")
 
 
-def restart_job(job_id: str, ports: Ports) -> Job:
-    """Submit a job that is over once more, as it was. Raises NotFound, and Conflict for one that is not over."""
+def restart_job(job_id: str, ports: Ports, submitted_by: str | None = None, key: str | None = None) -> Job:
+    """Submit a job that is over once more, as it was. Raises NotFound, and Conflict for one that is not over.
+
+    `key`: of the act; one that has submitted it before starts its workflow, if that was lost.
+    """
     known = ports.jobs.get(job_id)
     if known is None:
         raise NotFound(f"no job {job_id} is known; see `nodeheal jobs list`")
+    if key is not None and known.act_key == key:
+        ports.workflows.run_job(known.job_id, known.submission)
+        return known
     if not known.is_over:
         raise Conflict(f"{job_id} is {known.state}: stop it first")
     again = replace(
@@ -42,6 +48,8 @@ def restart_job(job_id: str, ports: Ports) -> Job:
         state=JobState.SUBMITTED,
         submission=known.submission + 1,
         submitted_at=ports.clock(),
+        submitted_by=submitted_by,
+        act_key=key,
         stop_wanted="",
         trouble=None,
         left_down_by=None,

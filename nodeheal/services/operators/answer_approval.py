@@ -26,14 +26,16 @@ class PendingQuestion:
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnswerReceipt:
     """What became of an answer. `is_taken`: it was the first, and it counts."""
 
     is_taken: bool
     text: str
 
 
-def answer_approval(question: Question, answer: Answer, who: str, why: str, ports: Ports) -> Answered:
+def answer_approval(
+    question: Question, answer: Answer, who: str, why: str, ports: Ports, actor: str | None = None
+) -> AnswerReceipt:
     """Record the first answer and resume the workflow with it. Every later one is refused, and one a day is recorded.
 
     Raises NotFound for an incident that does not exist.
@@ -46,7 +48,7 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
         open_until = f"the question stays open until {asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC"
         return _refuse(question, answer, who, f"{paused}, so a yes would do nothing now; {open_until}", ports)
     said = f"{_SAID[answer]} by {who}{f': {why}' if why else ''}"
-    entry = TimelineEntry(ports.clock(), "answer", answer_id(question), said, answer.value)
+    entry = TimelineEntry(ports.clock(), "answer", answer_id(question), said, answer.value, actor=actor)
     is_new = ports.incidents.append(question.incident_id, entry)
     first = recorded_answer(question, ports.incidents.history(question.incident_id)) or entry
     is_first = is_new or first == entry  # a write whose answer was lost is repeated, and finds itself
@@ -57,7 +59,7 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
     if not was_waiting:
         return _at_the_last_moment(question, entry, answer, who, ports)
     is_held = answer is Answer.approve and ports.pools.get(incident.pool).is_tripped
-    return Answered(True, f"{said}. {why_breaker_holds(incident)}" if is_held else said)
+    return AnswerReceipt(True, f"{said}. {why_breaker_holds(incident)}" if is_held else said)
 
 
 def open_question(incident_id: str, ports: Ports) -> Question:
@@ -101,16 +103,18 @@ def pending_question(question: Question, ports: Ports) -> PendingQuestion | None
     return PendingQuestion(decision.reason, asked.deadline_at, describe_answer(decision, incident, ports))
 
 
-def _at_the_last_moment(question: Question, entry: TimelineEntry, answer: Answer, who: str, ports: Ports) -> Answered:
+def _at_the_last_moment(
+    question: Question, entry: TimelineEntry, answer: Answer, who: str, ports: Ports
+) -> AnswerReceipt:
     """Takes an answer after the workflow has stopped waiting: it looks for one once more before it concludes."""
     result = ports.incidents.history(question.incident_id).turns[question.turn - 1].result  # the turn that has asked
     if result is not None and not isinstance(result.facts, results.Answered):  # there is room for one answer
         return _refuse(question, answer, who, "the workflow had given up waiting a moment before", ports)
     asked = f"`nodeheal incidents show {question.incident_id}` says whether it came in time"
-    return Answered(True, f"{entry.text}, at the last moment: {asked}")
+    return AnswerReceipt(True, f"{entry.text}, at the last moment: {asked}")
 
 
-def _too_late(question: Question, answer: Answer, who: str, ports: Ports) -> Answered:
+def _too_late(question: Question, answer: Answer, who: str, ports: Ports) -> AnswerReceipt:
     history = ports.incidents.history(question.incident_id)
     first = recorded_answer(question, history)
     if first is not None:
@@ -121,7 +125,7 @@ def _too_late(question: Question, answer: Answer, who: str, ports: Ports) -> Ans
     return _refuse(question, answer, who, why, ports)
 
 
-def _refuse(question: Question, answer: Answer, who: str, why: str, ports: Ports) -> Answered:
+def _refuse(question: Question, answer: Answer, who: str, why: str, ports: Ports) -> AnswerReceipt:
     """The refusal is part of the incident's story too: the first of a day and an answer, however often it is sent.
 
     Who sends it may type any name, so the name makes no entry of its own.
@@ -130,4 +134,4 @@ def _refuse(question: Question, answer: Answer, who: str, why: str, ports: Ports
     text = f"an answer of {who} ({answer.value}) was refused: {why}"
     entry_id = f"{answer_id(question)}-refused-{answer.value}-{now:%Y%m%d}"
     ports.incidents.append(question.incident_id, TimelineEntry(now, "answer", entry_id, text))
-    return Answered(False, why)
+    return AnswerReceipt(False, why)

@@ -11,7 +11,7 @@ from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import ABOUT_DRILLS, History, Incident, short_id
 from nodeheal.operations.approve import find_question, recorded_answer
 from nodeheal.ports import Ports
-from nodeheal.services.operators.answer_approval import Answered
+from nodeheal.services.operators.answer_approval import AnswerReceipt
 from nodeheal.services.operators.describe_answer import describe_answer
 
 LONGEST_NAME, LONGEST_WHY = 80, 300
@@ -78,7 +78,7 @@ def _rows(facts: Mapping[str, str]) -> str:
     return f"<dl>{''.join(rows)}</dl>"
 
 
-def outcome(answered: Answered, answer: Answer, incident: Incident, ports: Ports) -> str:
+def outcome(answered: AnswerReceipt, answer: Answer, incident: Incident, ports: Ports) -> str:
     """What became of the answer, what happens now, and where that can be watched."""
     link = ports.console_links.execution(incident.incident_id)
     watch = f'<p><a href="{escape(link)}">Watch it in the Step Functions console</a></p>' if link else ""

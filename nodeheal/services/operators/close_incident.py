@@ -13,7 +13,7 @@ from nodeheal.services.recovery.undo_isolation import undo_isolation
 CLOSED_BY_HAND = "closed-by-hand"
 
 
-def close_incident(incident_id: str, why: str, ports: Ports) -> bool:
+def close_incident(incident_id: str, why: str, ports: Ports, actor: str | None = None) -> bool:
     """Write down that it is seen to. False: it was closed already, and nothing changed. Safe to repeat.
 
     Raises NotFound for an unknown incident, ValueError for one that is under way or that keeps a node out of service,
@@ -26,7 +26,7 @@ def close_incident(incident_id: str, why: str, ports: Ports) -> bool:
     # Released first: a node that names a closed incident would lose its next fault.
     for node_id in nodes:
         _release_node(node_id, incident_id, ports)
-    write_closed(incident, CLOSED_BY_HAND, f"closed by hand: {why}", ports)
+    write_closed(incident, CLOSED_BY_HAND, f"closed by hand: {why}", ports, actor)
     return True
 
 
@@ -44,10 +44,10 @@ def check_close(incident_id: str, ports: Ports) -> Incident:
     return incident
 
 
-def write_closed(incident: Incident, entry_id: str, text: str, ports: Ports) -> None:
+def write_closed(incident: Incident, entry_id: str, text: str, ports: Ports, actor: str | None) -> None:
     """Close it, with a line that says by whose word. When it ended, if it had, stays as it was."""
     now, told = ports.clock(), f"{text}{_what_stays_down(incident, ports)}"
-    ports.incidents.append(incident.incident_id, TimelineEntry(now, "progress", entry_id, told))
+    ports.incidents.append(incident.incident_id, TimelineEntry(now, "progress", entry_id, told, actor=actor))
     ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
 
 

@@ -16,10 +16,12 @@ from nodeheal.domain.review.review import status_text
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.prepare_job import DefinitionsOf, placement_of, prepare_job, scheduler_of_pool
+from nodeheal.services.jobs.submit_job import refuse_known
 from nodeheal.services.operators.check_act import attempts_left
 from nodeheal.services.operators.describe_answer import ON_HYPERPOD
 from nodeheal.services.operators.foretell import Foretold
 from nodeheal.services.operators.look_at_job import find_job
+from nodeheal.services.operators.operator_guardrails import check_reset
 from nodeheal.services.recovery.pool_size import size_of, slots_of
 from nodeheal.services.recovery.spares import next_spare
 from nodeheal.services.scheduling import restarts_stopped, why_work_unknown
@@ -156,8 +158,9 @@ def describe_close(incident: Incident) -> list[Fact]:
 
 
 def describe_reset(name: str, ports: Ports) -> list[Fact]:
-    """What the reset of a pool's breaker does."""
+    """What the reset of a pool's breaker does. Raises ValueError where there is nothing to reset."""
     pool, waiting = ports.pools.get(name), ports.operations.queued(pool_line(Awaited.BREAKER, name))
+    check_reset(pool, is_waited_for=bool(waiting))
     is_open = f"its breaker is open ({pool.breaker_why})" if pool.is_tripped else "its breaker is closed"
     return [
         ("pool", f"{name}: {is_open}"),
@@ -165,8 +168,12 @@ def describe_reset(name: str, ports: Ports) -> list[Fact]:
     ]
 
 
-def describe_submission(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf) -> list[Fact]:
-    """What a submission does. Raises NotFound and ValueError where it would be refused."""
+def describe_submission(
+    spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf, *, is_idempotent: bool
+) -> list[Fact]:
+    """What a submission does. Raises NotFound, Conflict and ValueError where it would be refused."""
+    if (known := ports.jobs.get(spec.name)) is not None and not is_idempotent:
+        refuse_known(known)
     plan = prepare_job(spec, ports, policy, definitions(scheduler_of_pool(spec.pool, ports)))
     place = placement_of(plan)
     return [

@@ -6,6 +6,7 @@ before a node is enrolled, and taken off after it is retired.
 
 from typing import assert_never
 
+from nodeheal.contract import names
 from nodeheal.contract.acts import (
     ActDone,
     Actor,
@@ -36,14 +37,14 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.intake.enroll_node import record_enrolment
+from nodeheal.services.intake.enroll_node import check_enrolment, record_enrolment
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.answer_approval import answer_approval
 from nodeheal.services.operators.check_act import action_of, check_request
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.operator_guardrails import reset_breaker
 from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.operators.request_action import request_action, taken_by
+from nodeheal.services.operators.request_action import begun_by, request_action, taken_by
 from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.operators.withdraw_request import withdraw_request
 from nodeheal.services.saving import node_of
@@ -65,12 +66,11 @@ def do_act(act: OperatorAct, actor: Actor, key: str, ports: Ports, policy: Recov
         case Release():
             return _release(act, actor, ports)
         case Enroll():
-            node, changes = record_enrolment(act.node, enrolment_of(act, actor.reason(act.why)), ports)
-            return _recorded(node, changes)
+            return _enroll(act, actor, ports)
         case Retire():
-            return _recorded(retire_node(act.node, actor.reason(act.why), ports))
+            return _recorded(retire_node(act.node, actor.reason(act.why), ports, actor.id))
         case CloseIncident():
-            is_new = close_incident(act.incident, actor.reason(act.why), ports)
+            is_new = close_incident(act.incident, actor.reason(act.why), ports, actor.id)
             return IncidentClosed(incident=act.incident, is_new=is_new)
         case ResetBreaker():
             return BreakerReset(pool=act.pool, woken=reset_breaker(act.pool, actor.reason(act.why), ports))
@@ -93,7 +93,9 @@ def enrolment_of(act: Enroll, why: str) -> Enrolment:
 
 
 def _answer(question: Question, answer: Answer, why: str, actor: Actor, ports: Ports) -> AnswerTaken:
-    answered = answer_approval(question, answer, actor.name, " ".join(why.split()), ports)
+    if question.turn > ports.incidents.incident(question.incident_id).turn:
+        raise Conflict(f"{question.incident_id} has asked nothing at turn {question.turn}")
+    answered = answer_approval(question, answer, actor.name, " ".join(why.split()), ports, actor.id)
     if not answered.is_taken:
         raise Conflict(answered.text)
     return AnswerTaken(text=answered.text)
@@ -102,6 +104,9 @@ def _answer(question: Question, answer: Answer, why: str, actor: Actor, ports: P
 def _request(act: NodeRequest, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy) -> RecoveryRequested:
     action, kind = action_of(act)
     level = act.level if isinstance(act, Diagnose) else None
+    if (begun := begun_by(key, act.node, ports)) is not None:  # by a call that died before it could answer
+        ingest(begun, ports, policy)  # starts what was not started
+        return RecoveryRequested(incident=incident_id_of(begun), is_own=True)
     request = request_action(act.node, action, actor.reason(act.why), ports, key=key, kind=kind, level=level)
     check_request(act, node_of(act.node, ports), ports, policy)
     ingest(request, ports, policy)
@@ -114,9 +119,20 @@ def _request(act: NodeRequest, actor: Actor, key: str, ports: Ports, policy: Rec
 def _release(act: Release, actor: Actor, ports: Ports) -> NodeRecorded:
     """What was asked for by hand and only waits is taken back; anything else is undone."""
     why = actor.reason(act.why)
-    withdrawn = withdraw_request(act.node, why, ports)
-    node = node_of(act.node, ports) if withdrawn else release_node(act.node, why, ports)
+    withdrawn = withdraw_request(act.node, why, ports, actor.id)
+    node = node_of(act.node, ports) if withdrawn else release_node(act.node, why, ports, actor=actor.id)
     return _recorded(node, withdrawn=withdrawn)
+
+
+def _enroll(act: Enroll, actor: Actor, ports: Ports) -> NodeRecorded:
+    """Record a node that carries the mark. No function sets it, and without it IAM lets nodeheal do nothing there."""
+    enrolment = enrolment_of(act, actor.reason(act.why))
+    known = check_enrolment(act.node, enrolment, ports)
+    if ports.enrolment_tags.pool_of(known.instance_id, known.provider) is None:
+        how = "set it with `nodeheal nodes enroll`, or ask again where it was set a moment ago"
+        raise NotAccepted(f"{act.node} carries no tag {names.MANAGED_TAG}: {how}")
+    node, changes = record_enrolment(act.node, enrolment, ports)
+    return _recorded(node, changes)
 
 
 def _recorded(node: Node, changes: tuple[str, ...] = (), withdrawn: str | None = None) -> NodeRecorded:

@@ -30,13 +30,18 @@ def reset_breaker(pool: str, why: str, ports: Ports) -> int:
     Safe to repeat: it continues a call that crashed before it woke them. Raises ValueError for a breaker that is
     closed and that no incident waits for.
     """
-    was_open = ports.pools.get(pool).is_tripped
-    if was_open:
+    before = ports.pools.get(pool)
+    if before.is_tripped:
         change_pool(pool, ports, lambda known: known.reset(why, ports.clock()))
     woken = wake_all(pool, Awaited.BREAKER, ports)
-    if not (was_open or woken):
-        raise ValueError(f"the breaker of pool {pool} is not open")
+    check_reset(before, is_waited_for=bool(woken))
     return woken
+
+
+def check_reset(pool: Pool, *, is_waited_for: bool) -> None:
+    """Raises ValueError for a breaker that is closed and that no incident waits for."""
+    if not (pool.is_tripped or is_waited_for):
+        raise ValueError(f"the breaker of pool {pool.name} is not open")
 
 
 def pause_pool(pool: str, seconds: int, why: str, ports: Ports) -> Pause:

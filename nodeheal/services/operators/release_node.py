@@ -17,7 +17,7 @@ from nodeheal.services.saving import change_node, node_of
 from nodeheal.services.steps import clear_if_owner
 
 
-def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) -> Node:
+def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False, actor: str | None = None) -> Node:
     """Free the node, its slot of the budget and its incident. Only what nodeheal did is undone.
 
     Written first and switched on then: a node takes work only when it is known to be in service. Where it broke off
@@ -27,7 +27,7 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
     """
     node = node_of(node_id, ports)
     if is_left_isolated(node, ports) and retire is (node.state is NodeState.RETIRED):
-        return _finish(node, why, ports)
+        return _finish(node, why, ports, actor)
     _must_be_idle(node, ports)
     before = node
 
@@ -38,7 +38,7 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
         return replace(after, open_incident=named, healthy_since=ports.clock())
 
     change_node(node_id, ports, freed)
-    return _finish(before, why, ports)
+    return _finish(before, why, ports, actor)
 
 
 def check_release(node: Node, ports: Ports) -> None:
@@ -48,7 +48,7 @@ def check_release(node: Node, ports: Ports) -> None:
         _freed(node, "", retire=False, ports=ports)
 
 
-def _finish(node: Node, why: str, ports: Ports) -> Node:
+def _finish(node: Node, why: str, ports: Ports, actor: str | None) -> Node:
     """All that follows from the node's being written as in service, or retired. `node`: with the incident's name."""
     _release_replacement_nodes(node, ports)
     try:
@@ -57,7 +57,7 @@ def _finish(node: Node, why: str, ports: Ports) -> Node:
         wake_its_workflow(node, ports)  # it is not this incident's any more, whenever the command is repeated
         told = f"{node.node_id} is on record as given back, and gets no work yet: {error}; repeat the command"
         raise NotAccepted(told) from error
-    _close(node, why, ports)
+    _close(node, why, ports, actor)
     wake_its_workflow(node, ports)
     return after
 
@@ -102,11 +102,11 @@ def _release_replacement_nodes(node: Node, ports: Ports) -> None:
         clear_if_owner(ports, other.node_id, open_incident=node.open_incident)
 
 
-def _close(node: Node, why: str, ports: Ports) -> None:
+def _close(node: Node, why: str, ports: Ports, actor: str | None) -> None:
     incident = incident_of(node, ports)
     if incident is not None:
         entry_id = f"released-{ports.clock():%Y%m%dT%H%M%S}"
-        write_closed(incident, entry_id, f"{node.node_id} given back by hand: {why}", ports)
+        write_closed(incident, entry_id, f"{node.node_id} given back by hand: {why}", ports, actor)
 
 
 def wake_its_workflow(node: Node, ports: Ports) -> None:

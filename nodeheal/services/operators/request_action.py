@@ -22,6 +22,23 @@ def taken_by(request: HealthEvent, ports: Ports) -> str | None:
     return None
 
 
+def begun_by(key: str, node_id: str, ports: Ports) -> HealthEvent | None:
+    """The request of this key, where the node's open incident has begun with it."""
+    node = node_of(node_id, ports)
+    if node.open_incident is None:
+        return None
+    try:
+        root = ports.incidents.incident(node.open_incident).root
+    except NotFound:
+        return None
+    return root if root.event_id == event_id_of(key) else None
+
+
+def event_id_of(key: str) -> str:
+    """The event of the request with this key."""
+    return f"by-hand-{key}"
+
+
 def _holds(request: HealthEvent, incident_id: str, ports: Ports) -> bool:
     try:
         return any(event.event_id == request.event_id for event in ports.incidents.history(incident_id).events)
@@ -82,7 +99,7 @@ def request_action(
         raise ValueError(
             f"pool {node.pool} has no free node that could take the place of {node_id}: add one, or isolate it"
         )
-    event_id = f"by-hand-{key}"
+    event_id = event_id_of(key)
     return finding_about(
         node,
         event_id,

@@ -12,7 +12,7 @@ from nodeheal.services.recovery.undo_isolation import is_left_isolated
 from nodeheal.services.saving import node_of
 
 
-def retire_node(node_id: str, why: str, ports: Ports) -> Node:
+def retire_node(node_id: str, why: str, ports: Ports, actor: str | None = None) -> Node:
     """The retired node. Safe to repeat: it goes on where it broke off.
 
     Raises NotFound for an unknown node, ValueError for one that serves a job or has an open incident, NotAccepted when
@@ -21,7 +21,7 @@ def retire_node(node_id: str, why: str, ports: Ports) -> Node:
     node = node_of(node_id, ports)
     is_half_done = node.state is NodeState.RETIRED and is_left_isolated(node, ports)
     if node.state in OUT_OF_SERVICE or is_half_done:
-        return release_node(node_id, why, ports, retire=True)
+        return release_node(node_id, why, ports, retire=True, actor=actor)
     if node.state is NodeState.RETIRED:
         return node
     check_retirement(node, ports)

@@ -15,7 +15,7 @@ from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.saving import SAVE_TRIES, node_of
 
 
-def withdraw_request(node_id: str, why: str, ports: Ports) -> str | None:
+def withdraw_request(node_id: str, why: str, ports: Ports, actor: str | None = None) -> str | None:
     """The incident that was withdrawn. None: no request by hand waits for this node, and nothing changed.
 
     The node is let go in the same write: whatever the workflow decides from then on, it finds that the node is not its
@@ -33,7 +33,8 @@ def withdraw_request(node_id: str, why: str, ports: Ports) -> str | None:
         told = f"what was asked for is withdrawn by hand: {why}"
         over = replace(incident, state=IncidentState.CLOSED, summary=told, closed_at=ports.clock())
         if ports.incidents.finish(over, replace(node, open_incident=None)):
-            ports.incidents.append(incident.incident_id, TimelineEntry(ports.clock(), "progress", WITHDRAWN, told))
+            entry = TimelineEntry(ports.clock(), "progress", WITHDRAWN, told, actor=actor)
+            ports.incidents.append(incident.incident_id, entry)
             wake_its_workflow(node, ports)
             wake_queue(node.pool, ports)  # it may have been called for a slot that it does not take
             return incident.incident_id
