@@ -325,7 +325,6 @@ def on_record(why: str) -> str:
     return f"{_caller()}: {given}"
 
 
-@cache
 def _caller() -> str:
     from botocore.exceptions import BotoCoreError, ClientError
 

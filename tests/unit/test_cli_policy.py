@@ -56,12 +56,19 @@ def file(tmp_path: Path) -> Any:
     return write
 
 
+class FakeSts:
+    """Names the caller."""
+
+    def get_caller_identity(self) -> dict[str, str]:
+        return {"Arn": "arn:aws:iam::123456789012:user/ada"}
+
+
 @pytest.fixture
 def appconfig(monkeypatch: pytest.MonkeyPatch) -> FakeAppConfig:
     fake = FakeAppConfig()
-    clients = {"appconfig": fake, "cloudformation": FakeStacks({names.POLICY_OUTPUT: "a/e/p/s"})}
+    stacks = FakeStacks({names.POLICY_OUTPUT: "a/e/p/s"})
+    clients: dict[str, Any] = {"appconfig": fake, "cloudformation": stacks, "sts": FakeSts()}
     monkeypatch.setattr(connect, "client", clients.__getitem__)
-    monkeypatch.setattr("getpass.getuser", lambda: "ada")
     world = memory_ports()
     world.nodes.save(node())  # of pool demo
     monkeypatch.setattr(connect, "ports", lambda table: world)

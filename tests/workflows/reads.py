@@ -34,6 +34,7 @@ READS = frozenset(
         "cursor",
         "placement_of",
         "placements_of",
+        "pool_of",
         "pools",
         "queued",
         "read",

@@ -38,11 +38,15 @@ def restart_job(job_id: str, ports: Ports, submitted_by: str | None = None, key:
     known = ports.jobs.get(job_id)
     if known is None:
         raise NotFound(f"no job {job_id} is known; see `nodeheal jobs list`")
-    if key is not None and known.act_key == key:
-        ports.workflows.run_job(known.job_id, known.submission)
-        return known
+    is_repeat = key is not None and known.act_key == key  # of a call that died before it could answer
+    again = known if is_repeat else _submitted_again(known, ports, submitted_by, key)
+    ports.workflows.run_job(again.job_id, again.submission)
+    return again
+
+
+def _submitted_again(known: Job, ports: Ports, submitted_by: str | None, key: str | None) -> Job:
     if not known.is_over:
-        raise Conflict(f"{job_id} is {known.state}: stop it first")
+        raise Conflict(f"{known.job_id} is {known.state}: stop it first")
     again = replace(
         known,
         state=JobState.SUBMITTED,
@@ -58,6 +62,5 @@ def restart_job(job_id: str, ports: Ports, submitted_by: str | None = None, key:
         run_said_to_run=0,
     )
     if not ports.jobs.save(again):
-        raise Conflict(f"{job_id} has just been changed by somebody else; look, and try again")
-    ports.workflows.run_job(again.job_id, again.submission)
+        raise Conflict(f"{known.job_id} has just been changed by somebody else; look, and try again")
     return again
