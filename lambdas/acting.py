@@ -4,6 +4,7 @@ API Gateway has checked the caller's signature, and that IAM lets them use this 
 nobody can say who they are.
 """
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -63,15 +64,15 @@ def acting(*kinds: ActKind, do: Do, needs_whole_records: bool = True) -> Callabl
         except IdempotencyAlreadyInProgressError:
             return _refuse(ActRefused(code=ActRefusal.IN_PROGRESS, text="it is being done"), asked)
         except IdempotencyValidationError:
-            told = f"{KEY_HEADER}: this key was used for another act"
-            return _refuse(ActRefused(code=ActRefusal.CONFLICT, text=told), asked)
+            text = f"{KEY_HEADER}: this key was used for another act"
+            return _refuse(ActRefused(code=ActRefusal.CONFLICT, text=text), asked)
         except Exception as error:
             refusal = refusal_of(error)
             if refusal is None:
                 raise
             return _refuse(refusal, asked)
         logger().info("act done", extra={**asked, "done": done})
-        return _answer(200, TypeAdapter(dict[str, Any]).dump_json(done).decode())
+        return _answer(200, json.dumps(done))
 
     return handler
 
@@ -101,10 +102,10 @@ def _remembers() -> tuple[IdempotencyConfig, DynamoDBPersistenceLayer]:
     )
     table = DynamoDBPersistenceLayer(
         os.environ[names.ENV_TABLE],
-        key_attr="pk",
-        sort_key_attr="sk",
+        key_attr=names.PARTITION_KEY,
+        sort_key_attr=names.SORT_KEY,
         static_pk_value=names.ACTS_PK,
-        expiry_attr="expires_at",
+        expiry_attr=names.TTL_ATTRIBUTE,
         boto3_client=client("dynamodb"),
     )
     return config, table

@@ -150,7 +150,7 @@ def enroll(
     table: Table = names.TABLE,
 ) -> None:
     """Let nodeheal act on a node: set the tags that IAM asks for. A second call changes what it names."""
-    from nodeheal.contract.acts import Enroll
+    from nodeheal.contract.acts import Enroll, NodeRecorded
     from nodeheal.services.intake.enroll_node import check_enrolment, mark_node
     from nodeheal.services.operators.do_act import enrolment_of
 
@@ -174,7 +174,7 @@ def enroll(
         # Only who may set the tags lets nodeheal act on a machine; no function may.
         marked = mark_node(check_enrolment(node, enrolment, connect.ports(table)), enrolment, connect.marks())
         say(*marked)
-        recorded = _record(act)
+        recorded = _record_tagged(act) if marked else connect.do(act, NodeRecorded)
     say(*recorded.changes)
     what = "a spare" if recorded.is_spare else "a node"
     is_new = marked or recorded.changes
@@ -183,8 +183,8 @@ def enroll(
         say("its agent has not reported yet: nodeheal acts on it once it has reported")
 
 
-def _record(act: "Enroll", sleep: Callable[[float], None] = time.sleep) -> "NodeRecorded":
-    """Have it recorded. A tag that was set a moment ago may take seconds until everybody reads it."""
+def _record_tagged(act: "Enroll", sleep: Callable[[float], None] = time.sleep) -> "NodeRecorded":
+    """Have it recorded. EC2 and SSM may take seconds until everybody reads a tag that was just set."""
     from nodeheal.contract.acts import NodeRecorded
     from nodeheal.domain.errors import NotAccepted
 
