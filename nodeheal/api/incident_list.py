@@ -15,7 +15,7 @@ from nodeheal.domain.review.review import StateWord, doing_now, state_word, titl
 from nodeheal.ports import Ports
 from nodeheal.services.operators.review_incidents import CLOCK_SKEW
 
-# A closed incident is none of these, and most incidents are closed.
+# No closed incident is in one of these states, and most incidents are closed.
 _NOT_CLOSED = frozenset({StateWord.open, StateWord.waiting, StateWord.handed_over, StateWord.escalated})
 
 

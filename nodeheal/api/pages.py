@@ -21,7 +21,7 @@ RecordT = TypeVar("RecordT")
 
 
 class ListKind(StrEnum):
-    """A list that has pages. A cursor of one is none of another."""
+    """A list that has pages. A cursor is valid for one list only."""
 
     nodes = "nodes"
     incidents = "incidents"

@@ -12,7 +12,7 @@ from nodeheal.domain.errors import Conflict, HalfDone, NotAccepted, NotFound
 
 
 class UnreadableAct(ValueError):
-    """The request is none. Says what of it cannot be read."""
+    """A header or a body that cannot be read. Says which, and what is wrong with it."""
 
 
 _COMPLAINTS = 5  # the first few are enough to act on
