@@ -58,7 +58,7 @@ def job(
     newest = next((run for run in known[-RUNS_SHOWN:] if run.number == record.current_run), None)
     ahead = stands_before(record, ports)
     need, acts = _needed(record)
-    found = record.found
+    checkpoint = record.found
     return JobView(
         **dict(job_row(record, progress_of([record], ports).get(job_id))),
         cluster=record.cluster,
@@ -67,7 +67,9 @@ def job(
         task_definition=record.task_definition,
         container=record.container,
         checkpoints=record.checkpoints,
-        checkpoint=CheckpointRow(path=found.path, step=found.step, looked_at=found.looked_at) if found else None,
+        checkpoint=CheckpointRow(path=checkpoint.path, step=checkpoint.step, looked_at=checkpoint.looked_at)
+        if checkpoint
+        else None,
         directory_seen=record.directory_seen or None,
         submitted_by=record.submitted_by,
         stop_wanted=record.stop_wanted or None,

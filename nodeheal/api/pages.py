@@ -66,9 +66,9 @@ def take(
     """Return the records of this page and the next page's cursor. `key`: a record's place in the list."""
     if page.limit is None:
         return list(records), None
-    found = list(islice(records, page.limit + 1))
-    shown = found[: page.limit]
-    return shown, _cursor(kind, key(shown[-1])) if len(found) > page.limit else None
+    following = list(islice(records, page.limit + 1))
+    shown = following[: page.limit]
+    return shown, _cursor(kind, key(shown[-1])) if len(following) > page.limit else None
 
 
 def place_of(page: Page, kind: ListKind, parts: int) -> tuple[str, ...] | None:

@@ -139,7 +139,7 @@ class PoolStore(Protocol):
         """The pool's breaker as last written (strongly consistent); a blank one for a pool never written."""
 
     def save(self, pool: Pool) -> bool:
-        """Write it if the version is still the stored one (0: if there is none). False: read it again."""
+        """Write it if its version is still the stored one, 0 where nothing is stored. False: somebody wrote since."""
 
 
 class PauseStore(Protocol):

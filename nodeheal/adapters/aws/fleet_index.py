@@ -28,8 +28,8 @@ class DynamoFleetIndex:
         items = self._table.page_index(
             names.INDEX, names.pool_pk(pool), behind(kind, after), kind=kind, limit=limit, fields=fields
         )
-        found = [from_item(NodeLiveness, item) for item in items]
-        return found, "" if len(found) < limit else found[-1].node_id
+        rows = [from_item(NodeLiveness, item) for item in items]
+        return rows, "" if len(rows) < limit else rows[-1].node_id
 
     def nodes_after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
         return nodes_behind(self._table, names.pool_pk(pool), node_id, page_size)

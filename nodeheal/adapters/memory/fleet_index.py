@@ -25,8 +25,8 @@ class MemoryFleetIndex:
         return sorted({node.pool for node in self._enrolled()})
 
     def liveness_page(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
-        found = [liveness_of(node) for node in islice(self.nodes_after(pool, after), limit)]
-        return found, found[-1].node_id if len(found) == limit else ""
+        rows = [liveness_of(node) for node in islice(self.nodes_after(pool, after), limit)]
+        return rows, rows[-1].node_id if len(rows) == limit else ""
 
     def nodes_after(self, pool: str, node_id: str = "", page_size: int | None = None) -> Iterator[Node]:
         return (node for node in self.nodes.in_pool(pool) if node.node_id > node_id)
@@ -42,8 +42,8 @@ class MemoryFleetIndex:
     def newest_incidents(
         self, pool: str, state: IncidentState, since: datetime, until: datetime, page_size: int | None = None
     ) -> Iterator[Incident]:
-        found = self.incidents(pool, state, since, until)
-        return iter(sorted(found, key=lambda incident: incident.place, reverse=True))
+        incidents = self.incidents(pool, state, since, until)
+        return iter(sorted(incidents, key=lambda incident: incident.place, reverse=True))
 
     def cursor(self) -> SweepCursor:
         return self.marked

@@ -63,7 +63,7 @@ class Pauses:
         return pause.sentence(f"pool {pool}") if pause is not None else ""
 
     def why_paused(self, node_id: str, pool: str, now: datetime) -> str:
-        """Returns which pause, the node's or its pool's, keeps it from being touched now. Empty: there is none."""
+        """Returns why a pause of the node or of its pool forbids acts on it now. Empty: nothing is paused."""
         pause = self.of_node(node_id, now)
         return pause.sentence(node_id) if pause is not None else self.why_pool_is_paused(pool, now)
 
