@@ -14,6 +14,7 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.signature import key_id_of, signed_bytes, signed_text
 from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.node import NO_BOOT_REPORTED, Node
 
 if TYPE_CHECKING:
@@ -35,10 +36,9 @@ class Voices:
         now = datetime.now(UTC)
         announced = Node(
             node_id=node_id,
-            cluster=self._sandbox.cluster,
+            cluster=Cluster(SchedulerKind.ECS, self._sandbox.cluster),
             pool=pool,
             provider=Provider.hybrid,
-            scheduler=SchedulerKind.ECS,
             instance_id=node_id,
             boot_id=NO_BOOT_REPORTED,
             booted_at=now - timedelta(days=1),

@@ -42,7 +42,7 @@ def job_row(job: Job, progress: TrainingProgress | None = None) -> JobListRow:
     """Return a job's row, with how far it has come."""
     return JobListRow(
         job=job.job_id,
-        scheduler=job.scheduler,
+        scheduler=job.cluster.kind,
         state=job.state,
         pool=job.pool,
         nodes=job.nodes,

@@ -61,7 +61,7 @@ def job(
     checkpoint = record.found
     return JobView(
         **dict(job_row(record, progress_of([record], ports).get(job_id))),
-        cluster=record.cluster,
+        cluster=record.cluster.name,
         accelerators=record.accelerators,
         spares=record.spares,
         task_definition=record.task_definition,

@@ -60,7 +60,7 @@ def unenrolled(ports: Ports) -> list[UnenrolledRow]:
         UnenrolledRow(
             node=record.node_id,
             pool=record.pool,
-            cluster=record.cluster,
+            cluster=record.cluster.name,
             agent=record.agent_version,
             last_seen=record.last_seen,
         )

@@ -40,7 +40,7 @@ def node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
         node=shown.node_id,
         pool=shown.pool,
         provider=shown.provider,
-        cluster=shown.cluster,
+        cluster=shown.cluster.name,
         spare=shown.is_spare,
         rack=shown.rack or None,
         state=shown.state,

@@ -50,7 +50,7 @@ def say_planned(spec: JobSpec, plan: Plan, ahead: Sequence[Standing]) -> None:
     where, job = placement_of(plan), plan.job
     racks = f", racks {', '.join(where.racks)}" if where.racks else ""
     each = f" with {counted(job.accelerators, 'accelerator')} each" if job.accelerators else ""
-    say(f"{job.job_id}: {counted(job.nodes, 'node')}{each} of pool {job.pool} (cluster {job.cluster}{racks})")
+    say(f"{job.job_id}: {counted(job.nodes, 'node')}{each} of pool {job.pool} (cluster {job.cluster.name}{racks})")
     say(f"  runs         {spec.image or job.task_definition}{f': {shlex.join(spec.command)}' if spec.command else ''}")
     kept = f"{job.checkpoints.directory} ({job.checkpoints.format})" if job.checkpoints else "no directory is named"
     say(f"  checkpoints  {kept}")

@@ -130,10 +130,10 @@ def submit(
 def _say_plan(spec: "JobSpec", world: "Ports", *, is_idempotent: bool, as_json: bool) -> None:
     """What a submission would do, by the caller's own reads."""
     from nodeheal.services.jobs.job_line import stands_before
-    from nodeheal.services.jobs.prepare_job import placement_of, prepare_job, scheduler_of_pool
+    from nodeheal.services.jobs.prepare_job import cluster_of_pool, placement_of, prepare_job
     from nodeheal.services.jobs.submit_job import refuse_known
 
-    definitions = connect.task_definitions(scheduler_of_pool(spec.pool, world))
+    definitions = connect.task_definitions(cluster_of_pool(spec.pool, world).kind)
     plan = prepare_job(spec, world, connect.policy(), definitions)
     known = world.jobs.get(spec.name)
     if known is not None and not is_idempotent:

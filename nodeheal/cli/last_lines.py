@@ -19,7 +19,7 @@ def last_lines(job: Job, run: Run | None) -> list[str]:
     rank = broke.task.rank
     more = f"`nodeheal jobs logs {job.job_id} --run {run.number} --rank {rank}`"
     try:
-        lines = last_words(job, run, rank, connect.job_logs(job.scheduler), LINES_SHOWN)
+        lines = last_words(job, run, rank, connect.job_logs(job.cluster.kind), LINES_SHOWN)
     except (BotoCoreError, ClientError, NodehealError) as error:
         return ["", f"What rank {rank} wrote could not be read ({error}): {more}"]
     return ["", f"Rank {rank} wrote last ({more}):", *(f"  | {line}" for line in lines)] if lines else []

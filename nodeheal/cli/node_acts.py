@@ -40,7 +40,7 @@ def drain(
     from nodeheal.contract.acts import Drain
 
     with clearly():
-        if whole_node(node, connect.acting_ports(table)).scheduler is SchedulerKind.SLURM:
+        if whole_node(node, connect.acting_ports(table)).cluster.kind is SchedulerKind.SLURM:
             refuse(f"{node} is Slurm's, which drains it itself: scontrol update NodeName=… State=DRAIN Reason=…")
     _request(Drain, node, why, table, dry_run=dry_run, yes=yes)
 

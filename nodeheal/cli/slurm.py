@@ -40,7 +40,7 @@ class Reports:
 def clusters_of(nodes: Iterable[Node]) -> list[str]:
     """The Slurm clusters that these nodes are in."""
     return sorted(
-        {node.cluster for node in nodes if node.scheduler is SchedulerKind.SLURM and node.state not in ABSENT}
+        {node.cluster.name for node in nodes if node.cluster.kind is SchedulerKind.SLURM and node.state not in ABSENT}
     )
 
 
@@ -75,14 +75,14 @@ def slurm_node(node: Node) -> SlurmNode | str | None:
     if not clusters_of([node]):
         return None
     controller = connect.slurm()
-    _say_whom_it_asks([node.cluster])
+    _say_whom_it_asks([node.cluster.name])
 
     def ask() -> SlurmNode | str:
         address = controller.address_of(node)
         if not address:
             return f"not asked: nobody knows the address of {node.instance_id}"
-        found = controller.node_at(node.cluster, address)
-        return found or f"knows no node at {address} (cluster {node.cluster}), or more than one"
+        found = controller.node_at(node.cluster.name, address)
+        return found or f"knows no node at {address} (cluster {node.cluster.name}), or more than one"
 
     return _answer(ask, "not known: ")
 
@@ -90,11 +90,11 @@ def slurm_node(node: Node) -> SlurmNode | str | None:
 def node_at(node: Node, reports: Reports) -> NodeOut | str | None:
     """The node, where a report has it out of service, or that nothing is known of its cluster. It is looked up by the
     address that its agent has reported."""
-    if node.scheduler is not SchedulerKind.SLURM:
+    if node.cluster.kind is not SchedulerKind.SLURM:
         return None
-    if node.cluster in reports.unknown:
+    if node.cluster.name in reports.unknown:
         return "not known"
-    report = reports.known.get(node.cluster)
+    report = reports.known.get(node.cluster.name)
     return next((out for out in report.nodes if node.address in out.addresses), None) if report else None
 
 

@@ -9,6 +9,7 @@ from nodeheal.contract.results import Isolated, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, VerbName
 from nodeheal.domain.errors import NodehealError, NotAccepted, NotEnrolled, NotFound
+from nodeheal.domain.fleet.holder import person_holding
 from nodeheal.domain.fleet.machine import SWITCH_OFF, Remediator
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.humanize import counted
@@ -149,7 +150,7 @@ def _drain(mine: _Isolation, world: World) -> Operation | StepResult:
         return marked
     where = marked.placement.name
     if not marked.node.drained_by_us:
-        theirs = Drained(where, has_tasks=True, kept_out=marked.placement.why_not)
+        theirs = Drained(where, has_tasks=True, held_by=marked.placement.held_by)
         return _note_drained(marked, theirs, ports)
     try:
         return _switch_off([marked], [where], ports)
@@ -170,7 +171,9 @@ def _wait_for_turn(mine: _Isolation, at_once: int, ports: Ports) -> Operation:
     before = [one for one in ports.operations.queued(line) if one.line is not None and one.line[1] < place]
     ahead = [one for one in before if not one.is_over and one.deadline_at > ports.clock()]
     if len(ahead) >= at_once:
-        raise NotAccepted(f"the scheduler of cluster {mine.node.cluster} has {len(ahead)} drains to answer before it")
+        raise NotAccepted(
+            f"the scheduler of cluster {mine.node.cluster.name} has {len(ahead)} drains to answer before it"
+        )
     return operation
 
 
@@ -248,16 +251,16 @@ def _switch_off(isolations: Sequence[_Isolation], placements: Sequence[str], por
     nodes = [it.node for it in isolations]
     drained = ports.scheduler_of(nodes[0]).gate.drain_all(nodes, placements)
     if nodes[0].node_id not in drained:
-        raise NotFound(f"{nodes[0].node_id} in cluster {nodes[0].cluster}: it could not be drained")
+        raise NotFound(f"{nodes[0].node_id} in cluster {nodes[0].cluster.name}: it could not be drained")
     mine, *_ = [_note_drained(it, drained[name], ports) for it in isolations if (name := it.node.node_id) in drained]
     return mine
 
 
 def _note_drained(it: _Isolation, drained: Drained, ports: Ports) -> Operation:
     """Record it, and leave the line. Where the scheduler knows that others had taken the node, it stays theirs."""
-    if drained.kept_out:
+    if person := person_holding(drained.held_by):
         it = replace(it, node=save_node(ports, it.node, drained_by_us=False))
-        _tell_whose(it, drained.kept_out, ports)
+        _tell_whose(it, person, ports)
     named = {"placement": drained.placement, "has_tasks": drained.has_tasks, "tasks": drained.tasks}
     facts = {"drained_at": ports.clock(), "by_us": it.node.drained_by_us, **named}
 
@@ -273,7 +276,7 @@ def _stand_in_line(it: _Isolation, ports: Ports) -> Operation:
     The workflow repeats its own call all the same.
     """
     node = it.node
-    line = (isolation_line(node.scheduler, node.cluster), f"{ports.clock():%Y-%m-%dT%H:%M:%SZ}#{node.node_id}")
+    line = (isolation_line(node.cluster.kind, node.cluster.name), f"{ports.clock():%Y-%m-%dT%H:%M:%SZ}#{node.node_id}")
 
     def standing(one: Operation) -> Operation:
         if one.is_over or one.line is not None or record_of(one).drained_at:
@@ -355,8 +358,8 @@ def _record_isolated(it: _Isolation, ports: Ports) -> _Isolation:
     return replace(it, node=marked, placement=placement)
 
 
-def _tell_whose(it: _Isolation, kept_out: str, ports: Ports) -> None:
-    told = f"{it.node.node_id} was out of service before ({kept_out}): nodeheal will not give it back"
+def _tell_whose(it: _Isolation, person: str, ports: Ports) -> None:
+    told = f"{it.node.node_id} was out of service before ({person}): nodeheal will not give it back"
     add_timeline_entry(it.operation.step, ports, "drained-by-others", told)
 
 
@@ -375,8 +378,8 @@ def switch_on(node: Node, ports: Ports) -> str:
     """
     gate = ports.scheduler_of(node).gate
     placement = gate.placement_of(node)
-    if placement.why_not:
-        return placement.why_not
+    if person := person_holding(placement.held_by):
+        return person
     try:
         gate.undrain(node, placement)
     except NotEnrolled:

@@ -208,7 +208,7 @@ def _no_way(node: Node, ports: Ports) -> str:
     """Why nothing can make another machine for a node of such a scheduler, and what to do."""
     what = f"{node.node_id} is in no Auto Scaling group, and"
     if ports.scheduler_of(node).machines is None:
-        return f"{what} {node.scheduler} makes no machines for its cluster"
+        return f"{what} {node.cluster.kind} makes no machines for its cluster"
     return f"{what} pool {node.pool} has no replacement.by_cluster: set it to power_down (ParallelCluster)"
 
 
@@ -221,7 +221,7 @@ def _addresses_of_others(node: Node, ports: Ports) -> set[str]:
 
 def _cluster_of(node: Node) -> str:
     """Returns the part of a cluster that makes its machines. No Auto Scaling group's name begins with a slash."""
-    return f"/{node.scheduler}/{node.cluster}/{node.pool}"
+    return f"/{node.cluster.kind}/{node.cluster.name}/{node.pool}"
 
 
 def _refused_for_new_boot(operation: Operation, node: Node, now: datetime, ports: Ports) -> StepResult:

@@ -4,13 +4,14 @@ An adapter raises `NotAccepted` where the other side provably did not take a cal
 surprise and is raised as it comes: the caller must then look before it acts again.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nodeheal.contract.names import EMAIL_CHANNEL
 from nodeheal.contract.steps import DecideRequest, Decision
 from nodeheal.contract.vocabulary import ChannelKind, Provider, SchedulerKind
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
@@ -74,20 +75,19 @@ class Ports:
 
     def scheduler_of(self, node: Node) -> Scheduler:
         """The scheduler that the node has. Raises NotFound where this deployment does not serve it."""
-        return self._scheduler(node.scheduler, node.node_id)
+        return self._scheduler(node.cluster.kind, node.node_id)
 
     def launcher_for(self, job: Job) -> GangLauncher:
         """What starts the job's ranks. Raises NotFound where this deployment does not serve it, or it starts none."""
-        launcher = self._scheduler(job.scheduler, job.job_id).launcher
+        launcher = self._scheduler(job.cluster.kind, job.job_id).launcher
         if launcher is None:
-            raise NotFound(f"{job.job_id} has the scheduler {job.scheduler}, for which nodeheal starts no jobs")
+            raise NotFound(f"{job.job_id} has the scheduler {job.cluster.kind}, for which nodeheal starts no jobs")
         return launcher
 
-    def launchers(self) -> Iterator[tuple[SchedulerKind, GangLauncher]]:
-        """What starts ranks, for each scheduler for which nodeheal does that."""
-        for kind, scheduler in self.schedulers.items():
-            if scheduler.launcher is not None:
-                yield kind, scheduler.launcher
+    def launcher_in(self, cluster: Cluster) -> GangLauncher | None:
+        """What starts ranks in the cluster; None: nodeheal starts none there."""
+        scheduler = self.schedulers.get(cluster.kind)
+        return scheduler.launcher if scheduler is not None else None
 
     def _scheduler(self, kind: SchedulerKind, name: str) -> Scheduler:
         found = self.schedulers.get(kind)

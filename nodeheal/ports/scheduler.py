@@ -12,6 +12,8 @@ from typing import Protocol
 
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import EndCause, SchedulerKind
+from nodeheal.domain.fleet.cluster import Cluster
+from nodeheal.domain.fleet.holder import Holder
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
@@ -23,28 +25,28 @@ from nodeheal.domain.jobs.task_definition import TaskDefinition
 
 @dataclass(frozen=True)
 class NodePlacement:
-    """A node as its scheduler knows it: under which name, and whether it takes new work; `why_not`, in words, by whom.
+    """A node as its scheduler knows it: under which name, whether it takes new work, and who keeps it from that.
 
-    Empty: it does, or nobody says.
+    `held_by` None: nobody does, or the scheduler does not record it.
     """
 
     name: str
     is_schedulable: bool
-    why_not: str = ""
+    held_by: Holder | None = None
 
 
 @dataclass(frozen=True)
 class Drained:
     """A node that takes no new work now: its name there, and whether any task is still to run on it.
 
-    `tasks`: those of others, where the scheduler has listed them with the drain. `kept_out`: who had taken it out of
-    service before, and why, where the scheduler knows that; empty: nobody.
+    `tasks`: those of others, where the scheduler has listed them with the drain. `held_by`: who keeps it out of service
+    after the drain; None: nodeheal, by this drain.
     """
 
     placement: str
     has_tasks: bool
     tasks: Sequence[UnmanagedTask] | None = None
-    kept_out: str = ""
+    held_by: Holder | None = None
 
 
 @dataclass(frozen=True)
@@ -176,13 +178,13 @@ class GangLauncher(Protocol):
     def confirm_ranks(self, job: Job, run: Run, ranks: Sequence[GangTask]) -> Sequence[GangTask]:
         """Those of these ranks whose task is not known to belong to another run, in few calls."""
 
-    def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
+    def stop_rank(self, cluster: Cluster, task_id: str, reason: str) -> None:
         """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
 
-    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
+    def live_ranks(self, cluster: Cluster) -> Sequence[TaskChange]:
         """Every rank of the cluster that nodeheal has started, whatever is on record, and that has not ended."""
 
-    def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
+    def rank_statuses(self, cluster: Cluster, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         """How these ranks of one cluster are, in few calls. A rank that it cannot report on is left out."""
 
 

@@ -15,6 +15,7 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.type_adapters import adapter_of
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -148,16 +149,16 @@ class SimScheduler(MemoryScheduler):
         self._throttles.take("ecs_reads", "DescribeTasks")
         return super().confirm_ranks(job, run, ranks)
 
-    def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
+    def stop_rank(self, cluster: Cluster, task_id: str, reason: str) -> None:
         self._throttles.take("ecs_writes", "StopTask")
         super().stop_rank(cluster, task_id, reason)
         self.on_stop(task_id, reason)
 
-    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
+    def live_ranks(self, cluster: Cluster) -> Sequence[TaskChange]:
         self._throttles.take("ecs_reads", "ListTasks")
         return self.on_live()
 
-    def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
+    def rank_statuses(self, cluster: Cluster, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         self._throttles.take("ecs_reads", "DescribeTasks")
         return [self.on_see(task) for task in ranks]
 
@@ -318,7 +319,7 @@ class SimLivenessProbes:
         self._fleet, self._throttles = fleet, throttles
 
     def ask(self, node: Node) -> Sequence[ProbeAnswer]:
-        is_asked = node.scheduler is SchedulerKind.ECS
+        is_asked = node.cluster.kind is SchedulerKind.ECS
         if is_asked:
             self._throttles.take("ecs_reads", "DescribeContainerInstances")
         known = self._fleet.nodes.get(node.node_id)

@@ -11,6 +11,7 @@ from zlib import crc32
 
 from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.vocabulary import Provider
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.node import Node
 from nodeheal.simulation.agenda import EPOCH, Agenda
 from nodeheal.simulation.agents import ACCELERATORS, AGENT, HEARTBEAT_SECONDS, Agents
@@ -59,7 +60,7 @@ class Fleet(Agents):
         at = self._moment(node.booted_at)
         return Node(
             node_id=name,
-            cluster="training",
+            cluster=Cluster(self._setting.scheduler, "training"),
             pool=self._setting.pool,
             provider=self._setting.provider,
             instance_id=name,
@@ -72,7 +73,6 @@ class Fleet(Agents):
             agent_since=at,
             passed_at=at,
             rack=rack,
-            scheduler=self._setting.scheduler,
             version=1,
         )
 

@@ -15,6 +15,7 @@ from nodeheal.adapters.slurm.controller import ANSWER_SECONDS
 from nodeheal.adapters.slurm.scheduler import TRAITS
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.holder import HeldByPerson
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -264,10 +265,10 @@ class SimSlurm(SimScheduler):
             self.draining.add(node.node_id)
             self.drained_at[node.node_id] = self._throttles.now
         tasks = tuple(self._tasks(node.node_id))
-        return Drained(f"placement-of-{node.node_id}", bool(tasks), tasks, self._kept_out(node))
+        return Drained(f"placement-of-{node.node_id}", bool(tasks), tasks, self._holder(node))
 
-    def _kept_out(self, node: Node) -> str:
-        return "drained by people" if node.node_id in self.held_by_people else ""
+    def _holder(self, node: Node) -> HeldByPerson | None:
+        return HeldByPerson("people") if node.node_id in self.held_by_people else None
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         def resume() -> None:

@@ -10,6 +10,7 @@ from nodeheal.contract.health_event import CheckpointFound, Sight
 from nodeheal.contract.job_spec import Checkpoints, Preflight
 from nodeheal.contract.vocabulary import CheckpointFormat, JobState, SchedulerKind
 from nodeheal.domain.errors import Conflict, NotAccepted
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
@@ -58,7 +59,7 @@ class Training(Ranks):
         job = Job(
             name,
             self._pool,
-            "training",
+            Cluster(SchedulerKind.ECS, "training"),  # on the others nodeheal starts no jobs
             "trainer:1",
             "trainer",
             self._work.gang_nodes,
@@ -68,7 +69,6 @@ class Training(Ranks):
             preflight=Preflight(level=1),
             submission=1,
             submitted_at=self._agenda.clock(),
-            scheduler=SchedulerKind.ECS,  # on the others nodeheal starts no jobs
         )
         self._gangs[name] = Gang(name, lasts, self._agenda.now)
         try:

@@ -51,14 +51,14 @@ AT_MOST = {
     "-h": 48,
     "nodes list -h": 22,
     "explain xid 79": 57,
-    "status": 136,  # views and queries in place of one module of services
-    "nodes list": 123,  # the view, and the query beside the renderer
-    "incidents list": 123,
-    "incidents show inc-1234": 125,  # the view, and the query beside the renderer
+    "status": 138,  # views and queries in place of one module of services
+    "nodes list": 125,  # the view, and the query beside the renderer
+    "incidents list": 125,
+    "incidents show inc-1234": 127,  # the view, and the query beside the renderer
     "jobs list": 140,
-    "jobs show llama": 151,  # the view, and the query beside the renderer
-    "approve inc-1234 --why because": 137,  # refused by the same function as in the control plane
-    "pools list": 137,
+    "jobs show llama": 153,  # the view, and the query beside the renderer
+    "approve inc-1234 --why because": 139,  # refused by the same function as in the control plane
+    "pools list": 139,
 }
 
 

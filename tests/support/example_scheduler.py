@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.holder import HeldByPerson
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.scheduler import Drained, NodePlacement, Scheduler, SchedulerTraits
 
@@ -21,9 +22,10 @@ class ExampleGate:
 
     def placement_of(self, node: Node) -> NodePlacement:
         if node.instance_id not in self.machines:
-            raise NotFound(f"{node.instance_id} is not in cluster {node.cluster}")
+            raise NotFound(f"{node.instance_id} is not in cluster {node.cluster.name}")
         by = self.closed.get(node.instance_id)
-        return NodePlacement(node.instance_id, by is None, "" if by in (None, "nodeheal") else f"closed by {by}")
+        holder = None if by in (None, "nodeheal") else HeldByPerson(by, how="closed")
+        return NodePlacement(node.instance_id, by is None, holder)
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
         for name in placements:

@@ -191,5 +191,5 @@ def test_of_two_registrations_of_a_node_the_connected_one_is_marked() -> None:
     marks.put(HYBRID, mark)
 
     assert [name for name, tags in cloud.tags.items() if names.MANAGED_TAG in tags] == [
-        f"arn/{HYBRID.cluster}/{HYBRID.instance_id}"
+        f"arn/{HYBRID.cluster.name}/{HYBRID.instance_id}"
     ]

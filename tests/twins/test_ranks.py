@@ -12,6 +12,7 @@ from nodeheal.contract.vocabulary import EndCause
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import GangTask
 from nodeheal.ports.scheduler import GangLauncher, RankStatus
+from tests.support.jobs import TRAINING
 from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
 from tests.unit.builders import NOW
 
@@ -78,7 +79,7 @@ def scheduler(request: pytest.FixtureRequest) -> Iterator[GangLauncher]:
 
 
 def test_each_rank_is_told_as_the_scheduler_has_it_and_whether_its_machine_is_heard(scheduler: GangLauncher) -> None:
-    assert list(scheduler.rank_statuses("training", RANKS)) == list(KNOWN)
+    assert list(scheduler.rank_statuses(TRAINING, RANKS)) == list(KNOWN)
 
 
 @on_ecs
@@ -89,7 +90,7 @@ def test_a_gang_of_more_than_a_hundred_is_asked_after_in_several_calls(aws: Aws)
         asked = {"cluster": "training", "tasks": [task.task_id for task in some]}
         aws.answers("describe_tasks", {"tasks": runs, "failures": []}, asked)
 
-    seen = EcsScheduler(aws, aws).rank_statuses("training", gang)
+    seen = EcsScheduler(aws, aws).rank_statuses(TRAINING, gang)
 
     assert [one.status for one in seen] == ["RUNNING"] * 101
 
@@ -99,9 +100,9 @@ def test_a_cluster_that_is_gone_says_nothing_and_a_throttle_is_named(aws: Aws) -
     aws.refuses("describe_tasks", "ClusterNotFoundException").refuses("describe_tasks", "ThrottlingException")
     scheduler = EcsScheduler(aws, aws)
 
-    assert list(scheduler.rank_statuses("training", RANKS)) == []
+    assert list(scheduler.rank_statuses(TRAINING, RANKS)) == []
     with pytest.raises(NotAccepted, match="DescribeTasks: ThrottlingException"):
-        scheduler.rank_statuses("training", RANKS)
+        scheduler.rank_statuses(TRAINING, RANKS)
 
 
 def described_rank(number: int, status: str, **more: str) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def test_ranks_that_have_not_ended_are_found_without_their_records(aws: Aws) -> 
         asked = {"cluster": "training", "tasks": arns, "include": ["TAGS"]}
         aws.answers("describe_tasks", {"tasks": tasks, "failures": []}, asked)
 
-    live = EcsScheduler(aws, aws).live_ranks("training")
+    live = EcsScheduler(aws, aws).live_ranks(TRAINING)
 
     assert [(rank.job_id, rank.run, rank.task_id, rank.placement) for rank in live] == [
         ("llama", 2, f"{TASK}-0", f"{ARN}-0"),

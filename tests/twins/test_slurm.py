@@ -13,6 +13,7 @@ from nodeheal.adapters.slurm.scheduler import SlurmScheduler, slurm_scheduler
 from nodeheal.agent.slurm.controller import LOST, REQUEUED
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
+from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, person_holding
 from nodeheal.domain.fleet.machine import ClusterReplacement, Machine
 from nodeheal.domain.fleet.node import Node
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode
@@ -26,9 +27,24 @@ HEAD = "i-0c0000000000000ff"
 FIRST, SECOND = "i-0000000a", "i-0000000b"
 WHERE = "10.0.0.7"
 COMMAND = "5f9b1f6e-5a0c-4e0e-9c3e-2f1f1f1f1f1f"
-IDLE = {"name": "gpu-7", "is_in_service": True, "is_ours": False, "is_by_person": False, "jobs": []}
+IDLE = {
+    "name": "gpu-7",
+    "is_in_service": True,
+    "is_by_person": False,
+    "incident": "",
+    "reason": "",
+    "reason_by": "",
+    "jobs": [],
+}
 HERS = {"state": "drained", "reason": "ada looks", "reason_by": "ada"}
-DRAINED = {**IDLE, "is_in_service": False, "is_ours": True, "jobs": None}
+DRAINED = {
+    **IDLE,
+    "is_in_service": False,
+    "incident": "inc-1",
+    "reason": "nodeheal inc-1",
+    "reason_by": "slurm",
+    "jobs": None,
+}
 
 
 def broken(**changes: Any) -> Node:
@@ -122,14 +138,16 @@ def test_what_a_person_has_drained_was_not_in_service(slurm: Asked, seen: dict[s
     found = slurm.scheduler.placement_of(broken())
 
     assert found.is_schedulable is takes_work
-    assert found.why_not == ("drained by ada: ada looks" if seen["is_by_person"] else "")
+    assert person_holding(found.held_by) == ("drained by ada: ada looks" if seen["is_by_person"] else "")
 
 
 @on_ssm
 def test_the_reason_names_the_incident(slurm: Asked) -> None:
     slurm.knows().finds().sends("drain", Incident="inc-1").hears(nodes(**DRAINED))
 
-    assert slurm.scheduler.drain_all([broken()], ["gpu-7"]) == {"mi-0a": Drained("gpu-7", has_tasks=True)}
+    assert slurm.scheduler.drain_all([broken()], ["gpu-7"]) == {
+        "mi-0a": Drained("gpu-7", has_tasks=True, held_by=HeldByNodeheal("inc-1"))
+    }
 
 
 @on_ssm
@@ -146,7 +164,7 @@ def test_many_nodes_are_drained_by_one_command_each_for_its_own_incident(slurm: 
     drained = slurm.scheduler.drain_all(nodes_there, [one.node_id for one in nodes_there])
 
     assert [task.task_id for task in drained["mi-0a"].tasks or ()] == ["7"]
-    assert drained["mi-0b"] == Drained("gpu-7", has_tasks=False, tasks=(), kept_out="drained by ada: ada looks")
+    assert drained["mi-0b"] == Drained("gpu-7", has_tasks=False, tasks=(), held_by=HeldByPerson("ada", "ada looks"))
 
 
 @on_ssm
@@ -224,7 +242,7 @@ def test_a_node_that_ssm_has_at_anothers_address_is_not_replaced(slurm: Asked) -
 @on_ssm
 def test_a_node_that_a_person_has_drained_is_not_replaced(slurm: Asked) -> None:
     slurm.knows().finds().sends("replace", How="power_down").hears(
-        nodes(**DRAINED, **HERS, why_not="nodeheal has not drained gpu-7 (drained by ada: ada looks)")
+        nodes(**{**DRAINED, **HERS}, why_not="nodeheal has not drained gpu-7 (drained by ada: ada looks)")
     )
 
     with pytest.raises(PlacementRefused, match="drained by ada: ada looks"):

@@ -154,9 +154,12 @@ def test_a_node_that_a_person_keeps_drained_says_whose_it_is(aws: Aws) -> None:
         registered(aws, "ACTIVE", []), registered(aws, "", [ARN])
         held(aws, **{ARN: "ada, a new riser" if _ else "ada", f"{ARN}-other": "bob"})
 
-    found = [EcsScheduler(aws, aws).placement_of(node()).why_not for _ in range(2)]
+    found = [EcsScheduler(aws, aws).placement_of(node()).held_by for _ in range(2)]
 
-    assert found == ["nodeheal.held-by is 'ada'", "nodeheal.held-by is 'ada, a new riser'"]
+    assert list(map(str, found)) == [
+        "drained by ada: attribute nodeheal.held-by",
+        "drained by ada, a new riser: attribute nodeheal.held-by",
+    ]
 
 
 @on_ecs
@@ -246,7 +249,7 @@ def test_a_rank_that_ecs_will_not_place_is_refused_in_its_own_words(aws: Aws) ->
 )
 def test_a_task_that_ecs_knows_as_another_runs_is_not_the_ranks(aws: Aws, described: list[Any], is_ours: bool) -> None:
     rank = replace(RANK, task_id=TASK)
-    aws.answers("describe_tasks", {"tasks": described}, {"cluster": LLAMA.cluster, "tasks": [TASK]})
+    aws.answers("describe_tasks", {"tasks": described}, {"cluster": LLAMA.cluster.name, "tasks": [TASK]})
 
     assert EcsScheduler(aws, aws).confirm_ranks(LLAMA, RUN, [rank]) == ([rank] if is_ours else [])
 

@@ -15,6 +15,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Family, Provider, SchedulerKind, Step, VerbName, Verdict
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import Operation, OperationState, incident_owner, job_owner, node_owner
@@ -92,13 +93,13 @@ def xid(code: int = 79, /, **changes: Any) -> HealthEvent:
 
 
 def node(node_id: str = "mi-0a1b2c3d4e5f60718", **changes: Any) -> Node:
-    """A healthy node, seen an hour ago."""
+    """A healthy node, seen an hour ago. `scheduler`, `cluster`: the kind and the name of its cluster."""
+    kind, name = changes.pop("scheduler", SchedulerKind.ECS), changes.pop("cluster", "training")
     values: dict[str, Any] = {
         "node_id": node_id,
-        "cluster": "training",
+        "cluster": Cluster(kind, name),
         "pool": "demo",
         "provider": Provider.hybrid,
-        "scheduler": SchedulerKind.ECS,
         "instance_id": node_id,
         "boot_id": "boot-1",
         "booted_at": NOW - timedelta(hours=1),

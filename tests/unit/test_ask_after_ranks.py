@@ -10,6 +10,7 @@ import pytest
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.vocabulary import JobState, Next, SchedulerKind, VerbName
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.jobs.early_end import NEVER_STARTED
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.operations.steps import watch_gang
@@ -171,12 +172,19 @@ def test_each_cluster_is_asked_after_its_own_ranks(ports: Ports, clock: FrozenCl
     launched(ports)
     becomes(ports, 0, "STOPPED", 1)
     job = stored_job(ports, "llama")
-    elsewhere = replace(job, job_id="mistral", cluster="elsewhere", state=JobState.RUNNING, current_run=0, version=0)
+    elsewhere = replace(
+        job,
+        job_id="mistral",
+        cluster=replace(job.cluster, name="elsewhere"),
+        state=JobState.RUNNING,
+        current_run=0,
+        version=0,
+    )
     other = started_job(elsewhere, [stored(ports, C)], ports)
     clusters: list[tuple[str, list[str]]] = []
 
-    def sees(cluster: str, tasks: Sequence[GangTask]) -> Sequence[RankStatus]:
-        clusters.append((cluster, [task.placement for task in tasks]))
+    def sees(cluster: Cluster, tasks: Sequence[GangTask]) -> Sequence[RankStatus]:
+        clusters.append((cluster.name, [task.placement for task in tasks]))
         return []
 
     scheduler_in(ports).rank_statuses = sees
@@ -191,7 +199,7 @@ def test_each_scheduler_is_asked_after_its_own_ranks(ports: Ports, clock: Frozen
     becomes(ports, 0, "STOPPED", 1)
     job, other = ports.jobs.get("llama"), cast("SchedulerKind", "OTHER")
     assert job is not None
-    assert ports.jobs.save(replace(job, scheduler=other))
+    assert ports.jobs.save(replace(job, cluster=replace(job.cluster, kind=other)))
     theirs = MemoryScheduler()
 
     ask(replace(ports, schedulers={**ports.schedulers, other: theirs.as_scheduler(other)}), clock)

@@ -554,7 +554,7 @@ def test_a_retired_node_that_ssm_still_knows_is_known() -> None:
 
 
 HEAD = "i-0c0000000000000ff"
-ON_SLURM = replace(node(), scheduler=SchedulerKind.SLURM, cluster="lab", address="10.0.0.7", passed_at=NOW)
+ON_SLURM = node(scheduler=SchedulerKind.SLURM, cluster="lab", address="10.0.0.7", passed_at=NOW)
 
 
 class Controllers:
@@ -647,7 +647,13 @@ def test_a_controller_is_not_asked_before_a_node_has_said_where_it_is() -> None:
 
 
 def test_ecs_is_asked_only_about_clusters_of_its_nodes() -> None:
-    other = replace(ON_SLURM, instance_id="mi-0f", node_id="mi-0f", pool="ecs", scheduler=SchedulerKind.ECS)
+    other = replace(
+        ON_SLURM,
+        instance_id="mi-0f",
+        node_id="mi-0f",
+        pool="ecs",
+        cluster=replace(ON_SLURM.cluster, kind=SchedulerKind.ECS),
+    )
 
     only_slurm = about_slurm(Controllers(None), {}, ON_SLURM)
     both = about_slurm(Controllers(None), {}, ON_SLURM, other)

@@ -122,7 +122,7 @@ def test_a_job_is_put_on_record_with_the_revision_that_was_checked_and_started(w
 
     assert said.exit_code == 0, said.output
     assert "llama is submitted; nodes as they are now: mi-a, mi-b" in said.output
-    assert (world.job.task_definition, world.job.cluster, world.job.state) == (
+    assert (world.job.task_definition, world.job.cluster.name, world.job.state) == (
         "trainer:7",
         "training",
         JobState.SUBMITTED,

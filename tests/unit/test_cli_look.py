@@ -29,6 +29,7 @@ from nodeheal.cli.watch import Screen, drawn, press, typed
 from nodeheal.contract import names
 from nodeheal.contract.acts import Act, ActDone, RecoveryRequested
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Trouble, Verdict
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import moved
 from nodeheal.domain.fleet.pause import NO_PAUSES
@@ -957,6 +958,6 @@ def test_a_drain_waits_for_the_end_of_the_job(cluster: FakeCluster) -> None:
 
 
 def test_slurm_drains_its_own_nodes(cluster: FakeCluster) -> None:
-    save_node(cluster.ports, cluster.node(SPARE), scheduler=SchedulerKind.SLURM)
+    save_node(cluster.ports, cluster.node(SPARE), cluster=Cluster(SchedulerKind.SLURM, "training"))
 
     assert "scontrol update" in run("nodes", "drain", SPARE, "--why", "x", code=2)

@@ -132,7 +132,7 @@ def test_a_node_whose_agent_has_never_reported_is_recorded_and_told_to_be_so(por
     assert "its agent has not reported yet" in said.output
     assert marks.marked == {(Registry.SSM, NEW), (Registry.SCHEDULER, NEW)}
     recorded = stored(ports, NEW)
-    assert (recorded.state, recorded.cluster, recorded.rack) == (NodeState.ENROLLED, "training", "r7")
+    assert (recorded.state, recorded.cluster.name, recorded.rack) == (NodeState.ENROLLED, "training", "r7")
     [row] = [row for row in json.loads(run("list", "demo", "--json").output) if row["node"] == NEW]
     assert (row["state"], row["last_seen"], row["rack"]) == ("ENROLLED", None, "r7")
     assert "its agent has never reported; enrolled by " in row["reason"]
@@ -242,7 +242,7 @@ def test_an_enrolment_that_was_a_slip_is_said_again(ports: Ports, marks: MemoryM
 
     again, _ = enroll("i-0123456789abcdef0", replace(SAID, cluster="other"), ports, marks)
 
-    assert (again.pool, again.cluster, again.provider) == ("demo", "other", Provider.ec2)
+    assert (again.pool, again.cluster.name, again.provider) == ("demo", "other", Provider.ec2)
 
 
 def test_an_agent_that_reports_while_it_is_enrolled_has_the_word(ports: Ports, marks: MemoryMarks) -> None:

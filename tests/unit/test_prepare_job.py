@@ -79,10 +79,12 @@ def test_another_definition_or_setting_is_a_difference_and_one_that_is_not_made_
 
 
 def test_a_job_runs_in_one_cluster() -> None:
-    with pytest.raises(ValueError, match=r"pool: the nodes of demo are in several clusters \(another, training\)"):
+    with pytest.raises(
+        ValueError, match=r"pool: the nodes of demo are in several clusters \(another of ECS, training of ECS\)"
+    ):
         prepared(spec(), node("mi-d", cluster="another"))
 
-    assert prepared(spec(), node("mi-d", cluster="another", state=NodeState.RETIRED)).job.cluster == "training"
+    assert prepared(spec(), node("mi-d", cluster="another", state=NodeState.RETIRED)).job.cluster.name == "training"
 
 
 @pytest.mark.parametrize(

@@ -472,9 +472,10 @@ def test_a_scheduler_that_makes_no_machines_is_not_asked_for_one() -> None:
 def test_on_slurm_the_cluster_is_told_where_other_nodes_are() -> None:
     pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     pool.ports.nodes.save(replace(pool.node(B), address="10.0.0.8"))
-    pool.ports.nodes.save(node("mi-1", pool="other", address="10.0.0.9"))
-    pool.ports.nodes.save(node("mi-2", pool="other", cluster="far", address="10.0.0.10"))
-    pool.ports.nodes.save(node("mi-3", state=NodeState.RETIRED, address="10.0.0.11"))
+    pool.ports.nodes.save(node("mi-1", scheduler=SchedulerKind.SLURM, pool="other", address="10.0.0.9"))
+    pool.ports.nodes.save(node("mi-2", scheduler=SchedulerKind.SLURM, pool="other", cluster="far", address="10.0.0.10"))
+    pool.ports.nodes.save(node("mi-3", scheduler=SchedulerKind.SLURM, state=NodeState.RETIRED, address="10.0.0.11"))
+    pool.ports.nodes.save(node("mi-4", address="10.0.0.12"))  # of an ECS cluster that has the same name
     told: list[Collection[str]] = []
     pool.scheduler.have_replaced = lambda node, how, others: told.append(others)  # type: ignore[method-assign]
 

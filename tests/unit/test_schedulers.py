@@ -10,12 +10,13 @@ from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, Availability, Ending, Escalation, NodeState, SchedulerKind
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.enrolment import Enrolment
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode, NewNodes, PoolPolicy
 from nodeheal.operations.new_node import stand_in_line
 from nodeheal.services.intake.new_nodes import diagnose_new_nodes
-from nodeheal.services.jobs.prepare_job import scheduler_of_pool
+from nodeheal.services.jobs.prepare_job import cluster_of_pool
 from nodeheal.services.operators.check_act import why_not_now
 from nodeheal.services.operators.describe_act import describe_act
 from nodeheal.services.operators.node_availability import availability_of
@@ -23,7 +24,7 @@ from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.steps import save_node
 from tests.support.enrolment import enroll
 from tests.support.example_scheduler import ExampleGate, example_scheduler
-from tests.support.jobs import ecs_job
+from tests.support.jobs import TRAINING, ecs_job
 from tests.unit.builders import ACT, behave_as, memory_ports, node, scheduler_in, xid
 from tests.workflows.fake_cluster import SPARE, FakeCluster
 
@@ -40,22 +41,22 @@ def test_a_node_and_a_job_are_served_by_their_own_scheduler() -> None:
     with pytest.raises(NotFound, match="mi-a has the scheduler OTHER, which this deployment does not serve"):
         ports.scheduler_of(node("mi-a", scheduler=OTHER))
     with pytest.raises(NotFound, match="llama has the scheduler OTHER"):
-        ports.launcher_for(replace(JOB, scheduler=OTHER))
+        ports.launcher_for(replace(JOB, cluster=Cluster(OTHER, "training")))
 
 
-def test_a_job_has_the_scheduler_of_its_pools_nodes_and_a_pool_of_several_is_refused() -> None:
+def test_a_job_has_the_cluster_of_its_pools_nodes_and_a_pool_of_several_is_refused() -> None:
     ports = memory_ports()
     with pytest.raises(ValueError, match="demo has no node that its agent has reported"):
-        scheduler_of_pool("demo", ports)
+        cluster_of_pool("demo", ports)
 
     ports.nodes.save(node("mi-a", scheduler=OTHER))
     ports.nodes.save(node("mi-c", state=NodeState.RETIRED))  # it is in the pool no more
-    alone = scheduler_of_pool("demo", ports)
+    alone = cluster_of_pool("demo", ports)
     ports.nodes.save(node("mi-b"))
 
-    assert alone == OTHER
-    with pytest.raises(ValueError, match=r"the nodes of demo have several schedulers \(ECS, OTHER\)"):
-        scheduler_of_pool("demo", ports)
+    assert alone == Cluster(OTHER, "training")
+    with pytest.raises(ValueError, match=r"are in several clusters \(training of ECS, training of OTHER\)"):
+        cluster_of_pool("demo", ports)
 
 
 def test_a_scheduler_in_memory_says_whether_it_reaches_a_node() -> None:
@@ -73,7 +74,7 @@ def test_a_node_that_is_announced_has_the_scheduler_of_its_pool() -> None:
 
     between, _ = enroll("mi-0c1b2c3d4e5f60718", replace(said, scheduler=SchedulerKind.ECS), ports, marks)
 
-    assert (like_the_others.scheduler, between.scheduler) == (OTHER, SchedulerKind.ECS)
+    assert (like_the_others.cluster.kind, between.cluster.kind) == (OTHER, SchedulerKind.ECS)
     with pytest.raises(ValueError, match="give --scheduler"):
         enroll("mi-0d1b2c3d4e5f60718", said, ports, marks)
 
@@ -82,7 +83,7 @@ def test_a_scheduler_that_starts_no_ranks_has_no_job_of_nodeheals() -> None:
     ports = memory_ports()
     behave_as(ports, launcher=None)
 
-    assert list(ports.launchers()) == []
+    assert ports.launcher_in(TRAINING) is None
     with pytest.raises(NotFound, match="llama has the scheduler ECS, for which nodeheal starts no jobs"):
         ports.launcher_for(JOB)
     assert [word for _, word in availability_of([node()], ports)] == [Availability.UP]
@@ -93,7 +94,7 @@ def with_an_example() -> tuple[FakeCluster, ExampleGate]:
     cluster, gate = FakeCluster(ACT), ExampleGate(SPARE)
     served = {**cluster.ports.schedulers, EXAMPLE: example_scheduler(EXAMPLE, gate)}
     cluster.ports = replace(cluster.ports, schedulers=served)
-    save_node(cluster.ports, cluster.node(SPARE), scheduler=EXAMPLE, passed_at=None)
+    save_node(cluster.ports, cluster.node(SPARE), cluster=Cluster(EXAMPLE, "training"), passed_at=None)
     return cluster, gate
 
 
@@ -151,7 +152,8 @@ def test_a_node_of_it_starts_no_job_of_nodeheals_and_is_not_diagnosed_when_it_is
     assert diagnose_new_nodes(new.pool, ports, policy) == []
     assert diagnose_new_nodes(new.pool, replace(ports, schedulers=whole), policy) == [SPARE]  # with workloads
     assert [word for _, word in availability_of([new], ports)] == [Availability.UP]
-    assert [kind for kind, _ in ports.launchers()] == [SchedulerKind.ECS]
+    assert ports.launcher_in(Cluster(EXAMPLE, "training")) is None
+    assert ports.launcher_in(Cluster(OTHER, "training")) is None
 
 
 def test_what_comes_of_an_act_by_hand_on_a_node_of_it_is_said_before() -> None:

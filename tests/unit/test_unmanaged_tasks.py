@@ -7,6 +7,7 @@ import pytest
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.holder import HeldByPerson
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import (
     GONE,
@@ -339,7 +340,7 @@ def test_a_node_that_others_have_taken_out_of_service_is_healed_and_said_to_be_l
     cluster = FakeCluster(ACT)
     scheduler = scheduler_in(cluster.ports)
     behave_as_requeueing(cluster.ports)
-    hers = NodePlacement("gpu-7", is_schedulable=False, why_not="drained by ada: ada looks")
+    hers = NodePlacement("gpu-7", is_schedulable=False, held_by=HeldByPerson("ada", "ada looks"))
     scheduler.placement_of = lambda node: hers
     fault = xid(79, node_id=SPARE, instance_id=SPARE)  # no job of nodeheal's runs there
 
@@ -406,7 +407,7 @@ def test_a_task_that_was_requeued_too_often_is_held_for_a_person(before: int, is
     scheduler.stop_unmanaged_task = stops  # type: ignore[method-assign]
     for number in range(before):
         cluster.ports.attempts.reserve(
-            f"job#{cluster.node(BROKEN).cluster}:{EVALUATION.short_id}", f"inc-{number}", limit
+            f"job#{cluster.node(BROKEN).cluster.name}:{EVALUATION.short_id}", f"inc-{number}", limit
         )
 
     cluster.reports(xid(79))
@@ -424,7 +425,7 @@ def test_a_task_that_had_ended_by_itself_is_counted_as_no_restart() -> None:
 
     cluster.reports(xid(79))
 
-    scope = f"job#{cluster.node(BROKEN).cluster}:{EVALUATION.short_id}"
+    scope = f"job#{cluster.node(BROKEN).cluster.name}:{EVALUATION.short_id}"
     assert cluster.ports.attempts.spent(scope, limit) == {Action.RESTART_WORKLOAD: 0}
 
 

@@ -350,7 +350,7 @@ def _nodes(account: Account) -> Iterator[Finding]:
     for pool, nodes in pools.items():
         unregistered: dict[str, NodeProblem] = {}
         for kind, check in account.registrations.items():
-            unregistered |= check(account.make, [node for node in nodes if node.scheduler is kind])
+            unregistered |= check(account.make, [node for node in nodes if node.cluster.kind is kind])
         problems: dict[NodeProblem, list[str]] = {}
         for node in nodes:
             wrong = [

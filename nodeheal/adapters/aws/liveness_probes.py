@@ -54,7 +54,7 @@ class AwsLivenessProbes:
         self._clock = clock
 
     def ask(self, node: Node) -> Sequence[ProbeAnswer]:
-        said = [_as_far_as_known(node.scheduler, self._ask_scheduler, node)]
+        said = [_as_far_as_known(node.cluster.kind, self._ask_scheduler, node)]
         if node.provider is Provider.hyperpod:
             return [*said, _as_far_as_known("HyperPod", self._ask_hyperpod, node)]
         said.append(_as_far_as_known("SSM", self._ask_ssm, node))
@@ -63,11 +63,11 @@ class AwsLivenessProbes:
         return said
 
     def _ask_scheduler(self, node: Node) -> ProbeAnswer:
-        scheduler = self._schedulers.get(node.scheduler)
+        scheduler = self._schedulers.get(node.cluster.kind)
         if scheduler is None:
-            return ProbeAnswer(node.scheduler, None, "not served by this deployment")
+            return ProbeAnswer(node.cluster.kind, None, "not served by this deployment")
         if scheduler.registry is None:
-            return ProbeAnswer(node.scheduler, None, "not queried: SSM and the machine's cloud are queried directly")
+            return ProbeAnswer(node.cluster.kind, None, "not queried: SSM and the machine's cloud are queried directly")
         return scheduler.registry.liveness(node)
 
     def _ask_ssm(self, node: Node) -> ProbeAnswer:

@@ -38,7 +38,7 @@ class AwsMarks:
     def of(self, node: Node) -> Sequence[EnrolmentTag]:
         looks = {Provider.ec2: self._instance, Provider.hybrid: self._managed_node}  # HyperPod's have no tags of ours
         machine = [looks[node.provider](node)] if node.provider in looks else []
-        scheduler = self._schedulers.get(node.scheduler)
+        scheduler = self._schedulers.get(node.cluster.kind)
         return (*machine, scheduler.of(node)) if scheduler is not None else machine
 
     def put(self, node: Node, mark: EnrolmentTag, rack: str = "") -> None:
@@ -50,7 +50,7 @@ class AwsMarks:
         elif mark.registry is Registry.EC2:
             self._make("ec2").create_tags(Resources=[mark.name], Tags=upper)
         else:
-            self._schedulers[node.scheduler].put(mark, wanted)
+            self._schedulers[node.cluster.kind].put(mark, wanted)
 
     def take(self, node: Node, mark: EnrolmentTag) -> None:
         if mark.registry is Registry.SSM:
@@ -59,7 +59,7 @@ class AwsMarks:
         elif mark.registry is Registry.EC2:
             self._make("ec2").delete_tags(Resources=[mark.name], Tags=[{"Key": key} for key in _OURS])
         else:
-            self._schedulers[node.scheduler].take(mark, list(_OURS))
+            self._schedulers[node.cluster.kind].take(mark, list(_OURS))
 
     def _managed_node(self, node: Node) -> EnrolmentTag:
         ssm, name = self._make("ssm"), node.instance_id

@@ -23,7 +23,7 @@ class EcsMarks:
         ecs, arn = self._make("ecs"), self._arn(node)
         if arn is None:
             return EnrolmentTag(Registry.SCHEDULER, called=CONTAINER_INSTANCE)
-        seen = ecs.describe_container_instances(cluster=node.cluster, containerInstances=[arn], include=["TAGS"])
+        seen = ecs.describe_container_instances(cluster=node.cluster.name, containerInstances=[arn], include=["TAGS"])
         tags = {tag["key"]: tag["value"] for each in seen["containerInstances"] for tag in each.get("tags", [])}
         is_set = tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE
         return EnrolmentTag(Registry.SCHEDULER, arn, is_set, tags.get(names.RACK_TAG, ""), CONTAINER_INSTANCE)
@@ -40,7 +40,7 @@ class EcsMarks:
         from botocore.exceptions import ClientError
 
         try:
-            return find(self._make("ecs"), node.cluster, node.instance_id)
+            return find(self._make("ecs"), node.cluster.name, node.instance_id)
         except ClientError as error:
             if code_of(error) == _UNKNOWN_CLUSTER:
                 return None

@@ -11,6 +11,8 @@ from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
+from nodeheal.domain.fleet.cluster import Cluster
+from nodeheal.domain.fleet.holder import HeldByPerson
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -52,14 +54,16 @@ class EcsScheduler:
         # Queried by status, so that a node in service, as nearly all are, costs one call and no description.
         for connected in (True, False):
             for status in ("ACTIVE", ""):
-                found = listed(self._client(), node.cluster, node.instance_id, connected=connected, status=status)
+                found = listed(self._client(), node.cluster.name, node.instance_id, connected=connected, status=status)
                 if found:
                     is_active = status == "ACTIVE"
-                    return NodePlacement(found[0], is_active, "" if is_active else self._held(node.cluster, found[0]))
-        raise NotFound(f"{node.instance_id} is not registered in ECS cluster {node.cluster}")
+                    return NodePlacement(
+                        found[0], is_active, None if is_active else self._holder(node.cluster.name, found[0])
+                    )
+        raise NotFound(f"{node.instance_id} is not registered in ECS cluster {node.cluster.name}")
 
-    def _held(self, cluster: str, placement: str) -> str:
-        """Return which person keeps a drained container instance, by its attribute; empty: none."""
+    def _holder(self, cluster: str, placement: str) -> HeldByPerson | None:
+        """Return which person keeps a drained container instance, by its attribute; None: none says so."""
         with throttles_named("ListAttributes"):
             pages = (
                 self._client()
@@ -68,13 +72,14 @@ class EcsScheduler:
             )
             found = [one for page in pages for one in page["attributes"]]
         of_it = (one for one in found if one.get("targetId", "").rpartition("/")[2] == placement.rpartition("/")[2])
-        return next((f"{_HELD_ATTRIBUTE} is {one.get('value', '')[:_HOLDER_CHARACTERS]!r}" for one in of_it), "")
+        values = (one.get("value", "")[:_HOLDER_CHARACTERS] for one in of_it)
+        return next((HeldByPerson(value, f"attribute {_HELD_ATTRIBUTE}") for value in values), None)
 
     def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
         expression = f"{_one_of([node.instance_id for node in nodes])} and {CONNECTED}"
         with throttles_named("ListContainerInstances"):
             found = self._client().list_container_instances(
-                cluster=nodes[0].cluster, filter=expression, status="ACTIVE"
+                cluster=nodes[0].cluster.name, filter=expression, status="ACTIVE"
             )["containerInstanceArns"]
         # The call returns container instances without their nodes: only if the counts are equal does each node have
         # one.
@@ -109,23 +114,23 @@ class EcsScheduler:
         """Return the container instances after the update to this status. Raises NotFound where none has it."""
         with throttles_named("UpdateContainerInstancesState"):
             answer = self._client().update_container_instances_state(
-                cluster=node.cluster, containerInstances=list(placements), status=status
+                cluster=node.cluster.name, containerInstances=list(placements), status=status
             )
         if len(answer["failures"]) == len(placements):
-            raise NotFound(f"{node.instance_id} in cluster {node.cluster}: {answer['failures'][0].get('reason')}")
+            raise NotFound(f"{node.instance_id} in cluster {node.cluster.name}: {answer['failures'][0].get('reason')}")
         return answer["containerInstances"]
 
     def liveness(self, node: Node) -> ProbeAnswer:
-        if listed(self._client(), node.cluster, node.instance_id, connected=True):
+        if listed(self._client(), node.cluster.name, node.instance_id, connected=True):
             return ProbeAnswer("ECS", is_up=True, text="agent connected")
-        if listed(self._client(), node.cluster, node.instance_id, connected=False):
+        if listed(self._client(), node.cluster.name, node.instance_id, connected=False):
             return ProbeAnswer("ECS", is_up=False, text="agent not connected")
-        return ProbeAnswer("ECS", None, f"not registered in cluster {node.cluster}")
+        return ProbeAnswer("ECS", None, f"not registered in cluster {node.cluster.name}")
 
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
         found: dict[str, NodePlacement] = {}
-        for cluster in sorted({node.cluster for node in nodes}):
-            names_of = {node.instance_id: node.node_id for node in nodes if node.cluster == cluster}
+        for cluster in sorted({node.cluster.name for node in nodes}):
+            names_of = {node.instance_id: node.node_id for node in nodes if node.cluster.name == cluster}
             # A node that was registered again is listed twice: prefer the entry whose agent is connected, then the
             # active one.
             for described in sorted(self._described(cluster, sorted(names_of)), key=_is_current):
@@ -134,7 +139,7 @@ class EcsScheduler:
                     found[name] = NodePlacement(described["containerInstanceArn"], described["status"] == "ACTIVE")
         missing = [node.instance_id for node in nodes if node.node_id not in found]
         if missing:
-            raise NotFound(f"not registered in ECS cluster {nodes[0].cluster}: {', '.join(missing)}")
+            raise NotFound(f"not registered in ECS cluster {nodes[0].cluster.name}: {', '.join(missing)}")
         return found
 
     def _described(self, cluster: str, instance_ids: Sequence[str]) -> "Iterator[ContainerInstanceTypeDef]":
@@ -153,7 +158,7 @@ class EcsScheduler:
     def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         with throttles_named("StartTask"):
             answer = self._once().start_task(
-                cluster=job.cluster,
+                cluster=job.cluster.name,
                 taskDefinition=job.task_definition,
                 containerInstances=[task.placement],
                 startedBy=names.started_by(job.job_id, run.number),
@@ -170,13 +175,13 @@ class EcsScheduler:
         # ListTasks accepts no other filter beside this one. StartTask has no client token: this finds what it started.
         with throttles_named("ListTasks"):
             pages = self._client().get_paginator("list_tasks")
-            here = pages.paginate(cluster=job.cluster, startedBy=names.started_by(job.job_id, run.number))
+            here = pages.paginate(cluster=job.cluster.name, startedBy=names.started_by(job.job_id, run.number))
             tasks = [arn for page in here for arn in page["taskArns"]]
         found: dict[str, str] = {}
         for first in range(0, len(tasks), _DESCRIBED_AT_ONCE):
             with throttles_named("DescribeTasks"):
                 described = self._client().describe_tasks(
-                    cluster=job.cluster, tasks=tasks[first : first + _DESCRIBED_AT_ONCE]
+                    cluster=job.cluster.name, tasks=tasks[first : first + _DESCRIBED_AT_ONCE]
                 )["tasks"]
             found |= {task["containerInstanceArn"]: task["taskArn"] for task in described}
         return found
@@ -186,30 +191,32 @@ class EcsScheduler:
         for first in range(0, len(ranks), _DESCRIBED_AT_ONCE):
             asked = [task.task_id for task in ranks[first : first + _DESCRIBED_AT_ONCE]]
             with throttles_named("DescribeTasks"):
-                described = self._client().describe_tasks(cluster=job.cluster, tasks=asked)["tasks"]
+                described = self._client().describe_tasks(cluster=job.cluster.name, tasks=asked)["tasks"]
             others |= {task["taskArn"] for task in described if task.get("startedBy") != mark}
         return [task for task in ranks if task.task_id not in others]
 
-    def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
+    def stop_rank(self, cluster: Cluster, task_id: str, reason: str) -> None:
         from botocore.exceptions import ClientError
 
         try:
             with throttles_named("StopTask"):
-                self._client().stop_task(cluster=cluster, task=task_id, reason=reason)
+                self._client().stop_task(cluster=cluster.name, task=task_id, reason=reason)
         except ClientError as error:
             # ECS deletes a stopped task after about an hour, and its tag before that, which the IAM condition needs.
             if code_of(error) == "InvalidParameterException":
                 return
-            if code_of(error) != "AccessDeniedException" or not self._is_stopping(cluster, task_id):
+            if code_of(error) != "AccessDeniedException" or not self._is_stopping(cluster.name, task_id):
                 raise
 
-    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
-        described = [*self._tasks(cluster, desiredStatus="RUNNING"), *self._tasks(cluster, desiredStatus="STOPPED")]
+    def live_ranks(self, cluster: Cluster) -> Sequence[TaskChange]:
+        described = [
+            task for status in ("RUNNING", "STOPPED") for task in self._tasks(cluster.name, desiredStatus=status)
+        ]
         return [rank for task in described for rank in _live_rank(EcsTaskDetail.model_validate(task))]
 
-    def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
+    def rank_statuses(self, cluster: Cluster, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         firsts = range(0, len(ranks), _DESCRIBED_AT_ONCE)
-        return [seen for i in firsts for seen in self._see_some(cluster, ranks[i : i + _DESCRIBED_AT_ONCE])]
+        return [seen for i in firsts for seen in self._see_some(cluster.name, ranks[i : i + _DESCRIBED_AT_ONCE])]
 
     def _see_some(self, cluster: str, ranks: Sequence[GangTask]) -> Iterator[RankStatus]:
         from botocore.exceptions import ClientError
@@ -246,13 +253,14 @@ class EcsScheduler:
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         # Checked first: a stop removes a task's tags, and without its tag a second stop would be denied.
         with throttles_named("DescribeTasks"):
-            seen = self._client().describe_tasks(cluster=node.cluster, tasks=[task.task_id])["tasks"]
+            seen = self._client().describe_tasks(cluster=node.cluster.name, tasks=[task.task_id])["tasks"]
         if not seen:  # ECS deletes a stopped task after about an hour
             return False
         described = seen[0]
         if described.get("desiredStatus") != "STOPPED":
             with throttles_named("StopTask"):
-                described = self._client().stop_task(cluster=node.cluster, task=task.task_id, reason=reason)["task"]
+                answer = self._client().stop_task(cluster=node.cluster.name, task=task.task_id, reason=reason)
+                described = answer["task"]
         # A task that had ended before has its own end's reason, and a repeated call finds the first one's.
         return reason in described.get("stoppedReason", reason)
 
@@ -263,7 +271,7 @@ class EcsScheduler:
             return already
         with throttles_named("StartTask"):
             answer = self._once().start_task(
-                cluster=node.cluster,
+                cluster=node.cluster.name,
                 containerInstances=[placement.name],
                 startedBy=task.mark,
                 **json.loads(task.scheduler_json),
@@ -279,7 +287,7 @@ class EcsScheduler:
         ListTasks accepts no other filter beside startedBy, and then returns only tasks whose desired status is RUNNING.
         """
         with throttles_named("ListTasks"):
-            found = self._client().list_tasks(cluster=node.cluster, startedBy=task.mark)["taskArns"]
+            found = self._client().list_tasks(cluster=node.cluster.name, startedBy=task.mark)["taskArns"]
         if found:
             return found[0]
         ended = self._tasks_on(node, placement, desiredStatus="STOPPED")
@@ -287,7 +295,7 @@ class EcsScheduler:
 
     def _tasks_on(self, node: Node, placement: NodePlacement, **only: Any) -> Iterator[Mapping[str, Any]]:
         """Return the tasks on a container instance, with their tags."""
-        return self._tasks(node.cluster, containerInstance=placement.name, **only)
+        return self._tasks(node.cluster.name, containerInstance=placement.name, **only)
 
     def _tasks(self, cluster: str, **only: Any) -> Iterator[Mapping[str, Any]]:
         with throttles_named("ListTasks"):

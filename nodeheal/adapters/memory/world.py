@@ -12,6 +12,8 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
+from nodeheal.domain.fleet.cluster import Cluster
+from nodeheal.domain.fleet.holder import HeldByPerson
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
@@ -61,8 +63,8 @@ class MemoryScheduler:
 
     def placement_of(self, node: Node) -> NodePlacement:
         if node.node_id in self.unknown_nodes:
-            raise NotFound(f"{node.node_id} is not in cluster {node.cluster}")
-        held = "held by ada" if node.node_id in self.held_by_people & self.draining else ""
+            raise NotFound(f"{node.node_id} is not in cluster {node.cluster.name}")
+        held = HeldByPerson("ada", how="held") if node.node_id in self.held_by_people & self.draining else None
         return NodePlacement(f"placement-of-{node.node_id}", node.node_id not in self.draining, held)
 
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
@@ -106,9 +108,9 @@ class MemoryScheduler:
 
     def liveness(self, node: Node) -> ProbeAnswer:
         if node.node_id in self.unknown_nodes:
-            return ProbeAnswer(node.scheduler, None, f"not registered in cluster {node.cluster}")
+            return ProbeAnswer(node.cluster.kind, None, f"not registered in cluster {node.cluster.name}")
         is_up = f"placement-of-{node.node_id}" not in self.disconnected
-        return ProbeAnswer(node.scheduler, is_up=is_up, text="agent connected" if is_up else "agent not connected")
+        return ProbeAnswer(node.cluster.kind, is_up=is_up, text="agent connected" if is_up else "agent not connected")
 
     def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         task_id = f"task-{job.job_id}-{run.number}-{task.rank}{self.series}"
@@ -125,10 +127,10 @@ class MemoryScheduler:
         mine = f"task-{job.job_id}-{run.number}-"
         return [task for task in ranks if task.task_id.startswith(mine) or task.task_id not in self.tasks]
 
-    def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
+    def stop_rank(self, cluster: Cluster, task_id: str, reason: str) -> None:
         self.stopped.setdefault(task_id, reason)
 
-    def live_ranks(self, cluster: str) -> Sequence[TaskChange]:
+    def live_ranks(self, cluster: Cluster) -> Sequence[TaskChange]:
         given = {name: self.environments.get(name, {}) for name in self.tasks if name not in self.stopped}
         return [
             TaskChange(has[JOB_VARIABLE], int(has[RUN_VARIABLE]), name, self.tasks[name].placement, "RUNNING", None, "")
@@ -136,7 +138,7 @@ class MemoryScheduler:
             if JOB_VARIABLE in has
         ]
 
-    def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
+    def rank_statuses(self, cluster: Cluster, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         self.asked_after += [task.task_id for task in ranks]
         return [self._status(task) for task in ranks]
 

@@ -15,9 +15,9 @@ def slurm_look(controller: Callable[[], SlurmController]) -> Look:
 
     def findings(account: Account) -> Iterator[Finding]:
         nodes = [node for in_pool in account.pools.values() for node in in_pool if node.state is not NodeState.RETIRED]
-        on_slurm = [node for node in nodes if node.scheduler is SchedulerKind.SLURM]
-        for cluster in sorted({node.cluster for node in on_slurm}):
-            addresses = [node.address for node in on_slurm if node.cluster == cluster and node.address]
+        on_slurm = [node for node in nodes if node.cluster.kind is SchedulerKind.SLURM]
+        for cluster in sorted({node.cluster.name for node in on_slurm}):
+            addresses = [node.address for node in on_slurm if node.cluster.name == cluster and node.address]
             yield _about(controller(), cluster, addresses)
 
     return Look("Slurm", findings, reads_nodes=True)

@@ -73,7 +73,7 @@ class SlurmController:
         """Return Slurm's state of a node at a known address. Raises NotFound, NotAccepted."""
         nodes: Mapping[str, Mapping[str, Any]] = {}
         if address:
-            nodes = self.ask(node.cluster, verb, address, **options)["nodes"]
+            nodes = self.ask(node.cluster.name, verb, address, **options)["nodes"]
         if address not in nodes:
             raise self.not_at(node, address)
         return nodes[address]
@@ -82,7 +82,7 @@ class SlurmController:
     def not_at(node: Node, address: str) -> NotFound:
         """Return the error that names a node which its cluster does not have at this address; empty: none is known."""
         where = f"at {address}, the address of {node.instance_id}" if address else f"like {node.instance_id}"
-        told = f"Slurm cluster {node.cluster} has no node {where}, or more than one"
+        told = f"Slurm cluster {node.cluster.name} has no node {where}, or more than one"
         return NotFound(f"{told}: there `sinfo --Node --format='%N %o'` shows its addresses")
 
     def node_at(self, cluster: str, address: str) -> SlurmNode | None:

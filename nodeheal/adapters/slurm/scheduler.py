@@ -11,6 +11,7 @@ from typing import Any
 from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import PlacementRefused
+from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySystem, Holder
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -46,7 +47,7 @@ class SlurmScheduler:
 
     def placement_of(self, node: Node) -> NodePlacement:
         seen = self._controller.about(node, "nodes")
-        return NodePlacement(str(seen["name"]), bool(seen["is_in_service"]), _kept_out(seen))
+        return NodePlacement(str(seen["name"]), bool(seen["is_in_service"]), _holder(seen))
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
         known = {node.node_id: where for node in nodes if (where := self._controller.address_of(node))}
@@ -54,7 +55,7 @@ class SlurmScheduler:
         if nodes[0].node_id not in known:
             raise self._controller.not_at(nodes[0], "")
         seen = self._controller.ask(
-            nodes[0].cluster, "drain", ",".join(incidents), Incident=",".join(incidents.values())
+            nodes[0].cluster.name, "drain", ",".join(incidents), Incident=",".join(incidents.values())
         )["nodes"]
         if known[nodes[0].node_id] not in seen:
             raise self._controller.not_at(nodes[0], known[nodes[0].node_id])
@@ -79,13 +80,13 @@ class SlurmScheduler:
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
         address = self._controller.address_of(node)
         incident = {"Incident": node.open_incident} if node.open_incident else {}
-        jobs = self._controller.ask(node.cluster, "jobs", address, **incident)["jobs"] if address else ()
+        jobs = self._controller.ask(node.cluster.name, "jobs", address, **incident)["jobs"] if address else ()
         return [_task(job, address) for job in jobs]
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         known = json.loads(task.scheduler_json)
         options = {"Job": task.task_id, "Restarts": str(known["restarts"])} | ({"Hold": "yes"} if task.is_held else {})
-        return bool(self._controller.ask(node.cluster, "requeue", known["address"], **options)["requeued"])
+        return bool(self._controller.ask(node.cluster.name, "requeue", known["address"], **options)["requeued"])
 
 
 def slurm_scheduler(controller: SlurmController) -> Scheduler:
@@ -97,14 +98,17 @@ def slurm_scheduler(controller: SlurmController) -> Scheduler:
 def _drained(seen: Mapping[str, Any], address: str) -> Drained:
     jobs = seen["jobs"]
     tasks = None if jobs is None else tuple(_task(job, address) for job in jobs)
-    return Drained(str(seen["name"]), tasks is None or bool(tasks), tasks, _kept_out(seen))
+    return Drained(str(seen["name"]), tasks is None or bool(tasks), tasks, _holder(seen))
 
 
-def _kept_out(seen: Mapping[str, Any]) -> str:
-    """Return who has taken it out of service, and why; empty: nodeheal or Slurm did, or it is in service."""
-    if not seen["is_by_person"]:
-        return ""
-    return f"{seen['state']} by {seen['reason_by']}: {seen['reason']}"[:_REASON_CHARACTERS]
+def _holder(seen: Mapping[str, Any]) -> Holder | None:
+    """Return who keeps it out of service; None: it is in service."""
+    if seen["is_in_service"]:
+        return None
+    reason, by = str(seen["reason"])[:_REASON_CHARACTERS], str(seen["reason_by"])[:_NAME_CHARACTERS]
+    if seen["is_by_person"]:
+        return HeldByPerson(by, reason, str(seen["state"])[:_NAME_CHARACTERS])
+    return HeldByNodeheal(str(seen["incident"])) if seen["incident"] else HeldBySystem("Slurm", reason)
 
 
 def _task(job: Mapping[str, Any], address: str) -> UnmanagedTask:

@@ -164,7 +164,7 @@ def _nodes(found: Mapping[str, SlurmNode], addresses: Sequence[str], **more: Map
     for where in [where for where in addresses if where not in found]:
         sys.stderr.write(f"Slurm has no node at {where}, or more than one\n")
     for where, node in found.items():
-        derived = {name: getattr(node, name) for name in ("is_in_service", "is_ours", "is_by_person")}
+        derived = {name: getattr(node, name) for name in ("is_in_service", "is_by_person", "incident")}
         told[where] = {
             **vars(node),
             "reason": node.reason[:REASON_CHARACTERS],

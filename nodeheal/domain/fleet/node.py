@@ -7,7 +7,8 @@ from enum import Enum, auto
 from textwrap import shorten
 
 from nodeheal.contract.health_event import LABELS, HealthEvent
-from nodeheal.contract.vocabulary import Action, NodeState, Provider, SchedulerKind, Verdict
+from nodeheal.contract.vocabulary import Action, NodeState, Provider, Verdict
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.pause import Pauses
 
 # A node keeps the boots it has had, to tell an old event from a new boot. An agent's spool holds days, not years.
@@ -87,10 +88,9 @@ class Node:
     """One accelerator node. `version` counts writes: a save succeeds only over the version that was read."""
 
     node_id: str
-    cluster: str
+    cluster: Cluster
     pool: str
     provider: Provider
-    scheduler: SchedulerKind  # which one places work here
     instance_id: str
     boot_id: str
     booted_at: datetime
@@ -205,7 +205,7 @@ class Node:
 
     def says(self, event: HealthEvent) -> HealthEvent:
         """Returns the event with the node's recorded place. No event decides to which pool its node belongs."""
-        place = {"cluster": self.cluster, "pool": self.pool, "provider": self.provider}
+        place = {"cluster": self.cluster.name, "pool": self.pool, "provider": self.provider}
         return event.model_copy(update=place)
 
     def with_agent_version(self, agent_version: str, at: datetime) -> "Node":

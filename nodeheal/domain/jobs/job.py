@@ -7,7 +7,8 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 
 from nodeheal.contract.job_spec import Checkpoints, JobSpec, Preflight, RestartLimits
-from nodeheal.contract.vocabulary import EndCause, JobState, Outcome, SchedulerKind, Trouble
+from nodeheal.contract.vocabulary import EndCause, JobState, Outcome, Trouble
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.jobs.owner import Owner, parse_owner
 
 ENDED = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED})
@@ -135,7 +136,7 @@ class Job:
 
     job_id: str
     pool: str
-    cluster: str
+    cluster: Cluster  # that of its pool's nodes
     task_definition: str
     container: str
     nodes: int
@@ -172,7 +173,6 @@ class Job:
     found: FoundCheckpoint | None = None  # what its next run resumes from
     directory_seen: str = ""  # whether its nodes share the checkpoint directory, in words
     directory_in_doubt: bool = False  # they were asked, and it could not be decided
-    scheduler: SchedulerKind = field(kw_only=True)  # that of its pool's nodes
     version: int = 0
 
     def may_run_on(self, node_id: str) -> bool:
@@ -220,7 +220,7 @@ def _inside(spec: JobSpec) -> str:
     return str(PurePosixPath(innermost.target) / directory.relative_to(innermost.source)) if innermost else ""
 
 
-def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime, scheduler: SchedulerKind) -> Job:
+def job_of(spec: JobSpec, cluster: Cluster, task_definition: str, at: datetime) -> Job:
     """Returns the job of a file, submitted for the first time. Raises ValueError for an invalid owner."""
     # A definition that is made of the file has its command and environment already: a scheduler takes little beside it.
     is_made_of_it = spec.image is not None
@@ -250,7 +250,6 @@ def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime, sche
         submission=1,
         submitted_at=at,
         made_of=_digests(spec),
-        scheduler=scheduler,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import HalfDone, NotFound
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.enrolment import Enrolment, EnrolmentTag, Registry, provider_of
 from nodeheal.domain.fleet.node import NO_BOOT_REPORTED, Node
 from nodeheal.ports import Ports
@@ -78,11 +79,11 @@ def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
     """Returns the record of a node that has not reported yet, as the operator describes it. Not saved."""
     provider = provider_of(node_id)
     others = ports.nodes.in_pool(said.pool)
-    clusters, schedulers = {node.cluster for node in others}, {node.scheduler for node in others}
-    cluster = said.cluster or (clusters.pop() if len(clusters) == 1 else "")
-    scheduler = said.scheduler or (schedulers.pop() if len(schedulers) == 1 else None)
-    if not cluster or scheduler is None:
-        missing = "--cluster" if not cluster else "--scheduler"
+    names, kinds = {node.cluster.name for node in others}, {node.cluster.kind for node in others}
+    name = said.cluster or (names.pop() if len(names) == 1 else "")
+    kind = said.scheduler or (kinds.pop() if len(kinds) == 1 else None)
+    if not name or kind is None:
+        missing = "--cluster" if not name else "--scheduler"
         raise ValueError(
             f"{node_id} has never reported, and the other nodes of pool {said.pool} do not say in which cluster of "
             f"which scheduler it would be: give {missing}"
@@ -90,7 +91,7 @@ def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
     now = ports.clock()
     return Node(
         node_id=node_id,
-        cluster=cluster,
+        cluster=Cluster(kind, name),
         pool=said.pool,
         provider=said.provider or provider,
         instance_id=node_id,
@@ -98,12 +99,11 @@ def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
         booted_at=now,
         last_seen=now,
         state=NodeState.ENROLLED,
-        scheduler=scheduler,
     )
 
 
 def _nobody_knows(node: Node, unknown: Sequence[EnrolmentTag]) -> str:
-    where = f" (cluster {node.cluster})" if any(mark.registry is Registry.SCHEDULER for mark in unknown) else ""
+    where = f" (cluster {node.cluster.name})" if any(mark.registry is Registry.SCHEDULER for mark in unknown) else ""
     never = "" if node.has_reported else "; its agent has never reported either"
     kinds = " and no ".join(mark.kind for mark in unknown)
     return f"this account and Region know no {kinds} {node.node_id}{where}{never}; nothing was done"
@@ -127,8 +127,8 @@ def _must_fit(node: Node, said: Enrolment) -> None:
         raise ValueError(f"{node.node_id} is retired; a machine that comes back registers again, under another id")
     if not node.has_reported:
         return
-    if said.cluster not in (None, node.cluster):
-        raise ValueError(f"{node.node_id} says that it is of cluster {node.cluster}, not {said.cluster}")
+    if said.cluster not in (None, node.cluster.name):
+        raise ValueError(f"{node.node_id} says that it is of cluster {node.cluster.name}, not {said.cluster}")
     if said.pool != node.pool:
         raise ValueError(f"{node.node_id} says that it is of pool {node.pool}, not {said.pool}: see its agent.toml")
     if said.provider not in (None, node.provider):
@@ -141,8 +141,8 @@ def _changes(node: Node, said: Enrolment) -> dict[str, object]:
     """What the record does not say yet."""
     wanted: dict[str, object] = {"is_spare": said.is_spare}
     if not node.has_reported:  # so written once: the store makes the pool known before its node is in it
-        wanted |= {"pool": said.pool, "cluster": said.cluster or node.cluster, "state": NodeState.ENROLLED}
-        wanted["scheduler"] = said.scheduler or node.scheduler
+        wanted |= {"pool": said.pool, "state": NodeState.ENROLLED}
+        wanted["cluster"] = Cluster(said.scheduler or node.cluster.kind, said.cluster or node.cluster.name)
     if said.rack is not None:
         wanted["rack"] = said.rack
     if said.accelerators is not None:

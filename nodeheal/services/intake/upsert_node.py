@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from nodeheal.contract.health_event import NodeBooted, NodeFact
 from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports
 
@@ -48,7 +49,7 @@ def node_from_report(fact: NodeFact, now: datetime) -> Node:
     address, accelerators = (fact.address, fact.accelerators) if isinstance(fact, NodeBooted) else ("", 0)
     return Node(
         node_id=fact.node_id,
-        cluster=fact.cluster,
+        cluster=Cluster(fact.scheduler, fact.cluster),
         pool=fact.pool,
         provider=fact.provider,
         instance_id=fact.instance_id,
@@ -58,5 +59,4 @@ def node_from_report(fact: NodeFact, now: datetime) -> Node:
         address=address,
         accelerators=accelerators,
         agent_version=fact.agent_version,
-        scheduler=fact.scheduler,
     )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from zlib import crc32
 
-from nodeheal.contract.vocabulary import SchedulerKind, VerbName
+from nodeheal.contract.vocabulary import VerbName
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.jobs.gang import broke_up_long_ago, overdue
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import job_owner
@@ -43,8 +44,7 @@ _LAUNCHES = (VerbName.LAUNCH_GANG, VerbName.LAUNCH_JOB)
 class _Asked:
     """A rank that is asked after, as it was recorded."""
 
-    scheduler: SchedulerKind
-    cluster: str
+    cluster: Cluster
     run: Run
     task: GangTask
 
@@ -69,9 +69,7 @@ def ask_after_ranks(pools: Sequence[str], ports: Ports) -> list[str]:
 def note_ends(job: Job, run: Run, ports: Ports) -> None:
     """Record how the ranks of a run are now that nobody starts any more."""
     run = find_unnoted(job, run, ports)
-    asked = [
-        _Asked(job.scheduler, job.cluster, run, task) for task in run.tasks if task.task_id and not task.has_stopped
-    ]
+    asked = [_Asked(job.cluster, run, task) for task in run.tasks if task.task_id and not task.has_stopped]
     known = {status.task_id: status for status in _see(asked, ports)}
     for one in asked:
         change = _change(one, known.get(one.task.task_id), ports)
@@ -88,7 +86,7 @@ def _due(pools: Sequence[str], ports: Ports) -> Iterator[_Asked]:
             run = find_unnoted(job, run, ports) if _is_left_unstarted(run, ports) else run
             if broke_up_long_ago(run, PATIENCE, ports.clock()):
                 tell_ends_again(job, run, ports)
-            yield from (_Asked(job.scheduler, job.cluster, run, task) for task in _tasks_due(job, run, ports))
+            yield from (_Asked(job.cluster, run, task) for task in _tasks_due(job, run, ports))
 
 
 def _is_left_unstarted(run: Run, ports: Ports) -> bool:
@@ -116,10 +114,9 @@ def _some_of(due: Sequence[_Asked], ports: Ports) -> Sequence[_Asked]:
 
 
 def _see(asked: Sequence[_Asked], ports: Ports) -> Iterator[RankStatus]:
-    for kind, launcher in ports.launchers():
-        of_kind = [one for one in asked if one.scheduler is kind]
-        for cluster in sorted({one.cluster for one in of_kind}):
-            yield from launcher.rank_statuses(cluster, [one.task for one in of_kind if one.cluster == cluster])
+    for cluster in sorted({one.cluster for one in asked}):
+        if (launcher := ports.launcher_in(cluster)) is not None:
+            yield from launcher.rank_statuses(cluster, [one.task for one in asked if one.cluster == cluster])
 
 
 def _change(one: _Asked, seen: RankStatus | None, ports: Ports) -> TaskChange | None:

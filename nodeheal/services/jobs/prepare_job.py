@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from nodeheal.contract.acts import JobPlacement
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.jobs.directory_lease import overlap
@@ -37,8 +38,7 @@ def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions
     wrong = misfits(spec, definition) if definition else []
     if wrong:
         raise ValueError("\n".join(wrong))
-    scheduler, name = scheduler_of_pool(spec.pool, ports), definition.name if definition else NOT_YET
-    job = job_of(spec, _cluster(spec.pool, ports), name, ports.clock(), scheduler)
+    job = job_of(spec, cluster_of_pool(spec.pool, ports), definition.name if definition else NOT_YET, ports.clock())
     container = definition.container(spec.container) if definition else None
     if container is not None and not job.accelerators:  # what its tasks take decides where they can run
         job = replace(job, accelerators=container.accelerators)
@@ -55,7 +55,7 @@ def placement_of(plan: Plan) -> JobPlacement:
     nodes = plan.placement.nodes
     return JobPlacement(
         pool=plan.job.pool,
-        cluster=plan.job.cluster,
+        cluster=plan.job.cluster.name,
         nodes=tuple(node.node_id for node in nodes),
         racks=tuple(sorted({node.rack for node in nodes if node.rack})),
         why=plan.placement.why,
@@ -96,22 +96,15 @@ def _refuse_taken_directory(job: Job, ports: Ports) -> None:
             raise ValueError(directory_taken(job, other.job_id, ports))
 
 
-def scheduler_of_pool(pool: str, ports: Ports) -> SchedulerKind:
-    """The scheduler of the pool's nodes. Raises ValueError where it has none, or they have several."""
-    found = sorted({node.scheduler for node in ports.nodes.in_pool(pool) if node.state not in ABSENT})
-    if len(found) > 1:
-        raise ValueError(f"pool: the nodes of {pool} have several schedulers ({', '.join(found)}); a job runs on one")
-    if not found:
+def cluster_of_pool(pool: str, ports: Ports) -> Cluster:
+    """Returns the cluster of the pool's nodes. Raises ValueError where there are none, or several."""
+    clusters = sorted({node.cluster for node in ports.nodes.in_pool(pool) if node.state not in ABSENT})
+    if len(clusters) > 1:
+        named = ", ".join(f"{cluster.name} of {cluster.kind}" for cluster in clusters)
+        raise ValueError(f"pool: the nodes of {pool} are in several clusters ({named}); a job runs in one")
+    if not clusters:
         raise ValueError(f"pool: {pool} has no node that its agent has reported")
-    return found[0]
-
-
-def _cluster(pool: str, ports: Ports) -> str:
-    """The cluster of the pool's nodes, of which there are some."""
-    found = sorted({node.cluster for node in ports.nodes.in_pool(pool) if node.state not in ABSENT})
-    if len(found) > 1:
-        raise ValueError(f"pool: the nodes of {pool} are in several clusters ({', '.join(found)}); a job runs in one")
-    return found[0]
+    return clusters[0]
 
 
 def _doubts(spec: JobSpec, job: Job, pauses: Pauses, ports: Ports) -> list[str]:

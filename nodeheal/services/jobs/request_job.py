@@ -12,7 +12,7 @@ from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.prepare_job import DefinitionsOf, differences, placement_of, prepare_job, scheduler_of_pool
+from nodeheal.services.jobs.prepare_job import DefinitionsOf, cluster_of_pool, differences, placement_of, prepare_job
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 
@@ -39,7 +39,7 @@ def _submit(
     act: SubmitJob, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf
 ) -> JobRecorded:
     spec = act.spec
-    known_definitions = definitions(scheduler_of_pool(spec.pool, ports))
+    known_definitions = definitions(cluster_of_pool(spec.pool, ports).kind)
     plan = prepare_job(spec, ports, policy, known_definitions)
     job, known = replace(plan.job, submitted_by=actor.name, act_key=key), ports.jobs.get(plan.job.job_id)
     if known is None and spec.image is not None:

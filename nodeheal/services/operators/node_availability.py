@@ -30,5 +30,5 @@ def open_incident_of(node: Node, ports: Ports) -> Incident | None:
 
 
 def _starts_jobs(node: Node, ports: Ports) -> bool:
-    scheduler = ports.schedulers.get(node.scheduler)
+    scheduler = ports.schedulers.get(node.cluster.kind)
     return scheduler is None or scheduler.launcher is not None

@@ -14,6 +14,8 @@ from uuid import uuid4
 from nodeheal.contract.acts import Actor, CorrectionMade, Reconcile, RecordsReconciled
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Provider, VerbName
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.cluster import Cluster
+from nodeheal.domain.fleet.holder import person_holding
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.operation import Operation, incident_owner, job_owner, node_owner
@@ -120,14 +122,14 @@ def _look(since: datetime, why: str, ports: Ports) -> _Lost:
     )
 
 
-def _unknown_ranks(lost: _Lost, ports: Ports) -> Iterator[tuple[GangLauncher, str, TaskChange]]:
+def _unknown_ranks(lost: _Lost, ports: Ports) -> Iterator[tuple[GangLauncher, Cluster, TaskChange]]:
     """Yield what runs for nodeheal and no run on record has, each with its launcher and cluster."""
-    for kind, launcher in ports.launchers():
-        for cluster in sorted({node.cluster for node in lost.nodes if node.scheduler is kind}):
-            for rank in launcher.live_ranks(cluster):
-                run = ports.jobs.get_run(rank.job_id, rank.run)
-                if run is None or all(task.task_id != rank.task_id for task in run.tasks):
-                    yield launcher, cluster, rank
+    for cluster in sorted({node.cluster for node in lost.nodes}):
+        launcher = ports.launcher_in(cluster)
+        for rank in launcher.live_ranks(cluster) if launcher is not None else ():
+            run = ports.jobs.get_run(rank.job_id, rank.run)
+            if launcher is not None and (run is None or all(task.task_id != rank.task_id for task in run.tasks)):
+                yield launcher, cluster, rank
 
 
 def _of_ranks(lost: _Lost, ports: Ports) -> Iterator[Correction]:
@@ -176,7 +178,7 @@ def _of_nodes(lost: _Lost, ports: Ports, policy: RecoveryPolicy) -> Iterator[Cor
         if is_out and placement.is_schedulable:
             text = f"it is {node.state} on record, and its scheduler has it in service: the record follows"
             yield Correction(node.node_id, text, partial(release_node, node.node_id, lost.why, ports))
-        elif not placement.is_schedulable and not placement.why_not and node.state not in _STAYS:
+        elif not placement.is_schedulable and not person_holding(placement.held_by) and node.state not in _STAYS:
             text = f"it is {node.state} on record, and drained: it stays so, for a human to look at and release"
             yield Correction(node.node_id, text, partial(_hold, node.node_id, lost, ports, policy))
         elif not is_out and _is_held(node):

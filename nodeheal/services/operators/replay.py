@@ -13,6 +13,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import EvidenceSaved, Isolated, Refused, StepResult
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import Confirmation, NodeState, Outcome, Refusal, Step
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -163,7 +164,7 @@ class Replay:
         event, node = one.event, self._ports.nodes.get(one.event.node_id)
         if one.job_id is not None and self._ports.jobs.get(one.job_id) is None:
             self._ports.jobs.save(
-                Job(one.job_id, event.pool, event.cluster, "", "", 1, current_run=1, scheduler=event.scheduler)
+                Job(one.job_id, event.pool, Cluster(event.scheduler, event.cluster), "", "", 1, current_run=1)
             )
             task = GangTask(event.node_id, 0, event.boot_id, "", status="RUNNING")
             self._ports.jobs.save_run(Run(one.job_id, 1, event.observed_at, "replayed", (task,)))

@@ -7,6 +7,7 @@ from nodeheal.contract.results import Returned, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.holder import person_holding
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.progress import read_progress
@@ -72,7 +73,7 @@ def _let_work(node: Node, ports: Ports) -> str:
         save_node(ports, node, drained_by_us=False)
         return kept
     scheduler = ports.scheduler_of(node)
-    return scheduler.gate.placement_of(node).why_not if records_holder(scheduler) else ""
+    return person_holding(scheduler.gate.placement_of(node).held_by) if records_holder(scheduler) else ""
 
 
 def _join(

@@ -1,6 +1,7 @@
 """Whether a person has taken over a node that nodeheal has isolated."""
 
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.holder import person_holding
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports
 
@@ -16,8 +17,8 @@ def why_taken_over(node: Node, ports: Ports) -> str:
         placement = ports.scheduler_of(node).gate.placement_of(node)
     except NotFound:
         return ""
-    if placement.why_not:
-        return f"{node.node_id} is held by a person ({placement.why_not})"
+    if person := person_holding(placement.held_by):
+        return f"{node.node_id} is held by a person ({person})"
     if placement.is_schedulable:
         return f"{node.node_id} takes new work again: a person, or its scheduler, has put it back into service"
     return ""

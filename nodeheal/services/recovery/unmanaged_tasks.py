@@ -90,7 +90,7 @@ def note_unknown(request: StepRequest, node: Node, why: str, ports: Ports) -> st
 
 def _restart_of(task: UnmanagedTask, node: Node, policy: RecoveryPolicy) -> Reservation:
     """What one more restart of the task is counted as."""
-    return Reservation(scope=f"job#{node.cluster}:{task.short_id}", limit=policy.limits[Action.RESTART_WORKLOAD])
+    return Reservation(scope=f"job#{node.cluster.name}:{task.short_id}", limit=policy.limits[Action.RESTART_WORKLOAD])
 
 
 def _why_held(restart: Reservation, request: StepRequest, ports: Ports) -> str:
