@@ -14,7 +14,6 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.parameters import AppConfigProvider, get_secret
 from pydantic import BaseModel, ValidationError
 
-from nodeheal.adapters import schedulers
 from nodeheal.adapters.aws.calls import client, client_once_as, is_temporary
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.notifier import Destinations
@@ -22,13 +21,12 @@ from nodeheal.adapters.aws.policy_reader import PolicyReader, last_good
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import metrics, names
 from nodeheal.contract.steps import AttemptLimit
-from nodeheal.contract.vocabulary import ChannelKind, Family, SchedulerKind, Verdict
+from nodeheal.contract.vocabulary import ChannelKind, Family, Verdict
 from nodeheal.domain.complaints import complaints_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.domain.review.measures import Measure, of_attempt, of_fault
 from nodeheal.ports import Ports
-from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.ports.storage import AttemptLedger
 from nodeheal.services.notify.channel_kinds import read_channels
 from nodeheal.services.records_epoch import refuse_if_gone_back
@@ -138,6 +136,7 @@ def ports() -> Ports:
         run_job_arn=os.environ.get(names.ENV_RUN_JOB_ARN, ""),
         node_role_ids=node_role_ids(),
         hyperpod_clusters=listed(names.ENV_HYPERPOD_CLUSTERS),
+        task_roles=listed(names.ENV_TASK_ROLES),
         controllers_once=lambda service: client_once_as(os.environ[names.ENV_CONTROLLER_ROLE_ARN], service),
     )
     return replace(made, attempts=MeasuredAttempts(made.attempts), channels=channels())
@@ -160,13 +159,6 @@ class Records:
 def records() -> Records:
     """Of this process."""
     return Records()
-
-
-@cache
-def task_definitions(kind: SchedulerKind) -> TaskDefinitions:
-    """The task definitions of a scheduler. Jobs may be given no other task roles than those of the settings."""
-    task_roles = filter(None, os.environ.get(names.ENV_TASK_ROLES, "").split(","))
-    return schedulers.task_definitions(kind, client, tuple(task_roles))
 
 
 def channels() -> dict[str, ChannelKind]:

@@ -35,7 +35,7 @@ from stacks.settings import REPOSITORY
 from tests.emails import ADA
 from tests.support.hardware import reports_hardware
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import node, xid
+from tests.unit.builders import behave_as, node, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.job_cluster import NODES, JobCluster, Json, finishes, is_recovered, spec
 
@@ -199,14 +199,12 @@ def _cluster(patches: ExitStack, policy: RecoveryPolicy = POOL) -> JobCluster:
     it.ports.nodes.save(replace(node(SPARE), is_spare=True))
     trainer = TaskDefinition("trainer:7", (Container("trainer", 8),))
     definitions = MemoryTaskDefinitions({"trainer": trainer, "trainer:1": trainer, "trainer:7": trainer})
-    logs = MemoryJobLogs(definitions)
+    behave_as(it.ports, definitions=definitions, job_logs=MemoryJobLogs(definitions))
     console = f"https://{REGION}.console.aws.amazon.com/states/home"
     for name, stands_in in {
         "ports": lambda table: it.ports,
         "policy": lambda: it.policy,
         "policy_copy": lambda table: it.policy,
-        "task_definitions": lambda kind: definitions,
-        "job_logs": lambda kind: logs,
         "owners": _Owners,
         "execution_url": lambda incident: f"{console}#/{incident}",
         "job_execution_url": lambda job, number: f"{console}#/{job}-{number}",

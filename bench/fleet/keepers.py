@@ -9,6 +9,7 @@ diagnostics is fixed for good; a warning never ends a job, and people handle it 
 from dataclasses import dataclass, field
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.simulation.agenda import Agenda
@@ -107,11 +108,10 @@ class Keeper(Ranks):
         job = Job(
             crew.name,
             self.setting.pool,
-            "training",
+            Cluster(self.setting.scheduler, "training"),
             "trainer:1",
             "trainer",
             len(crew.nodes),
-            scheduler=self.setting.scheduler,
         )
         newest = int(gang.done_seconds)
         run = Run(crew.name, crew.run, self.agenda.clock(), "", (), resumed_from=f"iter_{newest}", resumed_step=newest)

@@ -4,20 +4,20 @@ The tables of events import their models on demand: only the functions that read
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
-from nodeheal.adapters.aws.calls import own_role_arn
+from nodeheal.adapters.aws.calls import client_in, own_role_arn
 from nodeheal.adapters.ecs.job_logs import EcsJobLogs
 from nodeheal.adapters.ecs.marks import EcsMarks
 from nodeheal.adapters.ecs.scheduler import ecs_scheduler
 from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions
 from nodeheal.adapters.slurm.controller import SlurmController
-from nodeheal.adapters.slurm.scheduler import SUBMIT, slurm_scheduler
+from nodeheal.adapters.slurm.scheduler import slurm_scheduler
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports.clock import Clock
 from nodeheal.ports.compute import Machines
-from nodeheal.ports.scheduler import JobLogs, Scheduler, TaskChange, TaskDefinitions
+from nodeheal.ports.scheduler import Scheduler, TaskChange
 
 if TYPE_CHECKING:
     from nodeheal.adapters.aws.account import Look, Registration
@@ -29,13 +29,20 @@ Make = Callable[[str], Any]  # a client of a service, by name
 
 
 def schedulers(
-    make: Make, make_once: Make, controllers_once: Make, clock: Clock, hyperpod: Machines
+    make: Make,
+    make_once: Make,
+    controllers_once: Make,
+    clock: Clock,
+    hyperpod: Machines,
+    task_roles: Sequence[str] = (),
 ) -> dict[SchedulerKind, Scheduler]:
     """Return what each scheduler can do; clients are created when a port is first used. `controllers_once`: of the role
-    that asks controllers.
+    that asks controllers. `task_roles`: those that a registered task definition may name.
     """
+    definitions = EcsTaskDefinitions(lambda: make("ecs"), lambda: own_role_arn(names.JOB_EXECUTION_ROLE), task_roles)
+    job_logs = EcsJobLogs(definitions, lambda region: client_in("logs", region) if region else make("logs"))
     served = (
-        ecs_scheduler(lambda: make("ecs"), lambda: make_once("ecs")),
+        ecs_scheduler(lambda: make("ecs"), lambda: make_once("ecs"), definitions, job_logs),
         slurm_scheduler(_slurm_controller(make, controllers_once, clock, hyperpod)),
     )
     return {one.kind: one for one in served}
@@ -48,28 +55,6 @@ def _slurm_controller(make: Make, controllers_once: Make, clock: Clock, hyperpod
 def scheduler_marks(make: Make) -> "dict[SchedulerKind, SchedulerMarks]":
     """Return the marks of schedulers that keep the operator's mark in a registry of their own."""
     return {SchedulerKind.ECS: EcsMarks(make)}
-
-
-def task_definitions(kind: SchedulerKind, make: Make, task_roles: Sequence[str] = ()) -> TaskDefinitions:
-    """Return the task definitions of a scheduler, in the caller's account and Region. Raises ValueError: it has
-    none. `task_roles`: those that a registered one may name.
-    """
-    match kind:
-        case SchedulerKind.ECS:
-            return EcsTaskDefinitions(make("ecs"), own_role_arn(names.JOB_EXECUTION_ROLE), task_roles)
-        case SchedulerKind.SLURM:
-            raise ValueError(SUBMIT)
-    assert_never(kind)
-
-
-def job_logs(kind: SchedulerKind, make: Make, logs: Make) -> JobLogs:
-    """Return the job logs of a scheduler. `logs` creates the client of a Region."""
-    match kind:
-        case SchedulerKind.ECS:
-            return EcsJobLogs(task_definitions(kind, make), logs)
-        case SchedulerKind.SLURM:
-            raise ValueError("Slurm stores a job's output in the file that its owner has named (sbatch --output)")
-    assert_never(kind)
 
 
 def registrations() -> "Mapping[SchedulerKind, Registration]":

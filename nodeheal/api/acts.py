@@ -29,7 +29,6 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.ports import Ports
 from nodeheal.services.intake.enroll_node import check_enrolment
-from nodeheal.services.jobs.prepare_job import DefinitionsOf
 from nodeheal.services.operators import describe_act
 from nodeheal.services.operators.answer_approval import pending_question
 from nodeheal.services.operators.check_act import action_of, check_request
@@ -37,7 +36,6 @@ from nodeheal.services.operators.close_incident import check_close
 from nodeheal.services.operators.describe_answer import why_paused
 from nodeheal.services.operators.do_act import enrolment_of
 from nodeheal.services.operators.release_node import check_release
-from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.retire_node import check_retirement
 from nodeheal.services.operators.withdraw_request import waiting_request
 from nodeheal.services.saving import node_of
@@ -58,17 +56,15 @@ def new_key() -> str:
     return uuid4().hex
 
 
-def preview(act: Act, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf) -> Consequences:
+def preview(act: Act, ports: Ports, policy: RecoveryPolicy) -> Consequences:
     """Return what the act will do as things are now. Reads only.
 
     Raises NotFound, Conflict and ValueError where it would be refused.
     """
-    return Consequences(
-        facts=tuple(Fact(label=label, text=text) for label, text in _facts(act, ports, policy, definitions))
-    )
+    return Consequences(facts=tuple(Fact(label=label, text=text) for label, text in _facts(act, ports, policy)))
 
 
-def _facts(act: Act, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf) -> list[tuple[str, str]]:
+def _facts(act: Act, ports: Ports, policy: RecoveryPolicy) -> list[tuple[str, str]]:
     match act:
         case Approve():
             return _answer(Question(act.incident, act.turn), Answer.approve, ports)
@@ -78,7 +74,6 @@ def _facts(act: Act, ports: Ports, policy: RecoveryPolicy, definitions: Definiti
             action, kind = action_of(act)
             level = act.level if isinstance(act, Diagnose) else None
             node = node_of(act.node, ports)
-            request_action(act.node, action, act.why, ports, key=new_key(), kind=kind, level=level)  # may refuse it
             check_request(act, node, ports, policy)
             return describe_act.describe_act(node, action, kind, ports, policy, level)
         case Release():
@@ -98,9 +93,7 @@ def _facts(act: Act, ports: Ports, policy: RecoveryPolicy, definitions: Definiti
         case ResetBreaker():
             return describe_act.describe_reset(act.pool, ports)
         case SubmitJob():
-            return describe_act.describe_submission(
-                act.spec, ports, policy, definitions, is_idempotent=act.is_idempotent
-            )
+            return describe_act.describe_submission(act.spec, ports, policy, is_idempotent=act.is_idempotent)
         case StopJob():
             return describe_act.describe_stop(act.job, ports)
         case RestartJob():

@@ -9,17 +9,15 @@ from nodeheal.contract import names
 if TYPE_CHECKING:
     from nodeheal.adapters.aws.acts import ActsApi
     from nodeheal.api.client import Client
-    from nodeheal.contract.vocabulary import SchedulerKind
     from nodeheal.domain.policy.policy import RecoveryPolicy
     from nodeheal.ports import Ports
-    from nodeheal.ports.scheduler import TaskDefinitions
 
 
 def connect(table: str = names.TABLE) -> "Client":
     """Return the API of the deployment in the Region and account of the caller's credentials."""
     from nodeheal.api.client import Client
 
-    return Client(ports(table), partial(policy_copy, table), task_definitions, control_plane())
+    return Client(ports(table), partial(policy_copy, table), control_plane())
 
 
 def ports(table: str) -> "Ports":
@@ -45,14 +43,6 @@ def policy_copy(table: str) -> "RecoveryPolicy":
     from nodeheal.domain.policy.policy import RecoveryPolicy
 
     return last_good(Table(client("dynamodb"), table)) or RecoveryPolicy()
-
-
-def task_definitions(kind: "SchedulerKind") -> "TaskDefinitions":
-    """Return the task definitions of a scheduler."""
-    from nodeheal.adapters import schedulers
-    from nodeheal.adapters.aws.calls import client
-
-    return schedulers.task_definitions(kind, client)
 
 
 def control_plane() -> "ActsApi":

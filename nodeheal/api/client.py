@@ -17,7 +17,6 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.review.review import StateWord
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.prepare_job import DefinitionsOf
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,6 @@ class Client:
 
     ports: Ports
     read_policy: Callable[[], RecoveryPolicy]
-    definitions: DefinitionsOf
     control_plane: ControlPlane
 
     def fleet(self, pools: Sequence[str] = ()) -> FleetView:
@@ -75,7 +73,7 @@ class Client:
 
     def preview(self, act: Act) -> Consequences:
         """Return what the act will do now. Raises NotFound, Conflict and ValueError where it would be refused."""
-        return preview(act, self.ports, self.read_policy(), self.definitions)
+        return preview(act, self.ports, self.read_policy())
 
     def do(self, act: Act, key: str = "") -> ActDone:
         """Have the act done, once for this key; without one, for this call. Raises as ControlPlane.do."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from nodeheal.adapters.slurm.controller import SlurmController
     from nodeheal.api.acts import ControlPlane
     from nodeheal.contract.acts import Act, ActDone
-    from nodeheal.contract.vocabulary import ChannelKind, SchedulerKind
+    from nodeheal.contract.vocabulary import ChannelKind
     from nodeheal.domain.policy.policy import RecoveryPolicy
     from nodeheal.ports import Ports
-    from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
 
 Result = TypeVar("Result", bound="ActDone")
 Table = Annotated[str, typer.Option(envvar=names.ENV_TABLE, help="the state table of the deployment")]
@@ -129,25 +128,6 @@ def _check_account() -> None:
 def policy_copy(table: str) -> "RecoveryPolicy":
     """The copy of the policy in force that the sweep keeps in the table: one read. The default where there is none."""
     return aws.policy_copy(table)
-
-
-def task_definitions(kind: "SchedulerKind") -> "TaskDefinitions":
-    """The task definitions of a scheduler, in the caller's account and Region."""
-    return aws.task_definitions(kind)
-
-
-def job_logs(kind: "SchedulerKind") -> "JobLogs":
-    """What the jobs of a scheduler have written."""
-    from nodeheal.adapters import schedulers
-
-    return schedulers.job_logs(kind, client, _logs)
-
-
-@cache
-def _logs(region: str) -> Any:
-    import boto3
-
-    return boto3.client("logs", region_name=region) if region else client("logs")
 
 
 def slurm() -> "SlurmController":

@@ -23,7 +23,7 @@ def say_logs(name: str, rank: int | None, run: int | None, table: str, *, is_fol
     """Say what the ranks of a job have written: one rank or all, of one run or the newest."""
     with clearly():
         world = connect.ports(table)
-        shelf = connect.job_logs(our_job(name, world).cluster.kind)
+        shelf = world.logs_of(our_job(name, world))
         if is_followed:
             tail(name, rank, run, world, shelf)
         else:

@@ -50,7 +50,7 @@ def follow(
             told = (job.state, job.summary)
             say(line_of(job, _ended_at(job, run) if was_over else world.clock()))
         if job.is_over:
-            say(*last_lines(job, run))
+            say(*last_lines(job, run, world))
             raise typer.Exit(EXIT_CODES[job.state])
         if until is not None and clock() >= until:
             say(f"{job_id} goes on; the time to wait for it is up")

@@ -130,11 +130,10 @@ def submit(
 def _say_plan(spec: "JobSpec", world: "Ports", *, is_idempotent: bool, as_json: bool) -> None:
     """What a submission would do, by the caller's own reads."""
     from nodeheal.services.jobs.job_line import stands_before
-    from nodeheal.services.jobs.prepare_job import cluster_of_pool, placement_of, prepare_job
+    from nodeheal.services.jobs.prepare_job import placement_of, prepare_job
     from nodeheal.services.jobs.submit_job import refuse_known
 
-    definitions = connect.task_definitions(cluster_of_pool(spec.pool, world).kind)
-    plan = prepare_job(spec, world, connect.policy(), definitions)
+    plan = prepare_job(spec, world, connect.policy())
     known = world.jobs.get(spec.name)
     if known is not None and not is_idempotent:
         refuse_known(known)
@@ -146,7 +145,7 @@ def _say_plan(spec: "JobSpec", world: "Ports", *, is_idempotent: bool, as_json: 
         return
     from nodeheal.cli.job_list import standing_json
 
-    shown = definitions.shown(spec) if spec.image else plan.job.task_definition
+    shown = world.definitions_in(plan.job.cluster).shown(spec) if spec.image else plan.job.task_definition
     placement = placement_of(plan).model_dump(mode="json")
     waits = {"placement": placement, "in_line_before": standing_json(ahead)}
     say_json({"task_definition": shown, **waits, "warnings": list(plan.doubts)})
@@ -249,7 +248,7 @@ def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, out
     if form in (Form.json, Form.yaml):
         say_data(as_json_of(view, beside), form)
         return
-    for line in as_text(view, beside, last_lines(job, world.jobs.get_run(name, view.run))):
+    for line in as_text(view, beside, last_lines(job, world.jobs.get_run(name, view.run), world)):
         say(line)
 
 

@@ -9,9 +9,9 @@ import typer
 
 from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import Table, clearly
-from nodeheal.cli.say import refuse, say
+from nodeheal.cli.say import say
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Ending, SchedulerKind
+from nodeheal.contract.vocabulary import Ending
 
 if TYPE_CHECKING:
     from nodeheal.contract.acts import Act, NodeRequest
@@ -39,9 +39,6 @@ def drain(
     """Give a node no new work, and isolate it when its job has ended. `nodes release` gives it back."""
     from nodeheal.contract.acts import Drain
 
-    with clearly():
-        if whole_node(node, connect.acting_ports(table)).cluster.kind is SchedulerKind.SLURM:
-            refuse(f"{node} is Slurm's, which drains it itself: scontrol update NodeName=… State=DRAIN Reason=…")
     _request(Drain, node, why, table, dry_run=dry_run, yes=yes)
 
 
@@ -141,7 +138,7 @@ def facts_of(act: "Act", world: "Ports", table: str) -> list[str]:
     """What the act will do, a line for each fact."""
     from nodeheal.api.acts import preview
 
-    shown = preview(act, world, connect.policy_copy(table), connect.task_definitions)
+    shown = preview(act, world, connect.policy_copy(table))
     return [f"{fact.label:<8}{fact.text}" for fact in shown.facts]
 
 

@@ -20,7 +20,7 @@ from nodeheal.ports.commands import NodeCommands, SignUpload
 from nodeheal.ports.compute import EnrolmentTags, Machines, Workflows
 from nodeheal.ports.liveness import Heartbeats, LivenessProbes
 from nodeheal.ports.messaging import HasConfirmed, Notifier
-from nodeheal.ports.scheduler import GangLauncher, Scheduler
+from nodeheal.ports.scheduler import GangLauncher, JobLogs, Scheduler, TaskDefinitions
 from nodeheal.ports.storage import (
     AttemptLedger,
     FleetIndex,
@@ -83,6 +83,20 @@ class Ports:
         if launcher is None:
             raise NotFound(f"{job.job_id} has the scheduler {job.cluster.kind}, for which nodeheal starts no jobs")
         return launcher
+
+    def definitions_in(self, cluster: Cluster) -> TaskDefinitions:
+        """What the cluster's jobs are made from. Raises ValueError where its scheduler takes jobs by itself."""
+        scheduler = self._scheduler(cluster.kind, cluster.name)
+        if scheduler.definitions is None:
+            raise ValueError(scheduler.own_tools.submit or f"nodeheal starts no jobs on {cluster.kind}")
+        return scheduler.definitions
+
+    def logs_of(self, job: Job) -> JobLogs:
+        """What the job's ranks have written. Raises ValueError where its scheduler keeps that by itself."""
+        scheduler = self._scheduler(job.cluster.kind, job.job_id)
+        if scheduler.job_logs is None:
+            raise ValueError(scheduler.own_tools.logs or f"nodeheal reads no logs of {job.cluster.kind}")
+        return scheduler.job_logs
 
     def launcher_in(self, cluster: Cluster) -> GangLauncher | None:
         """What starts ranks in the cluster; None: nodeheal starts none there."""

@@ -1,8 +1,7 @@
 """What the services need of a scheduler, whichever one a node has: a gate, and what else its scheduler can do.
 
-What a scheduler cannot do is absent from its record `Scheduler`, and never an empty answer. `request_job` also
-registers task definitions, and people read them and logs. An adapter hands on its scheduler's events as `TaskChange`
-and as drafts of health events (`ports.signals`).
+What a scheduler cannot do is absent from its record `Scheduler`, and never an empty answer. An adapter hands on its
+scheduler's events as `TaskChange`, and as drafts of health events (`ports.signals`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -199,24 +198,6 @@ class MachineMaker(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Scheduler:
-    """A scheduler that a deployment serves, by what it can do. None: it cannot."""
-
-    kind: SchedulerKind
-    traits: SchedulerTraits
-    gate: NodeGate
-    registry: NodeRegistry | None = None
-    workloads: Workloads | None = None
-    restarter: WorkloadRestarter | None = None
-    launcher: GangLauncher | None = None
-    machines: MachineMaker | None = None
-
-
-# The fields of a scheduler that are ports.
-CAPABILITIES = ("gate", "registry", "workloads", "restarter", "launcher", "machines")
-
-
 class TaskDefinitions(Protocol):
     """Knows the definitions that tasks are started from."""
 
@@ -251,3 +232,33 @@ class JobLogs(Protocol):
 
     def last(self, location: LogLocation, stream: str, lines: int) -> Sequence[LogLine]:
         """The newest lines of a stream, at most so many, oldest first. A stream that is not there yet is empty."""
+
+
+@dataclass(frozen=True)
+class OwnTools:
+    """How people do with the scheduler's own tools what nodeheal leaves to it; empty: nodeheal does it."""
+
+    drain: str = ""
+    submit: str = ""
+    logs: str = ""
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """A scheduler that a deployment serves, by what it can do. None: it cannot."""
+
+    kind: SchedulerKind
+    traits: SchedulerTraits
+    gate: NodeGate
+    registry: NodeRegistry | None = None
+    workloads: Workloads | None = None
+    restarter: WorkloadRestarter | None = None
+    launcher: GangLauncher | None = None
+    machines: MachineMaker | None = None
+    definitions: TaskDefinitions | None = None
+    job_logs: JobLogs | None = None
+    own_tools: OwnTools = OwnTools()
+
+
+# The fields of a scheduler that are ports.
+CAPABILITIES = ("gate", "registry", "workloads", "restarter", "launcher", "machines", "definitions", "job_logs")

@@ -17,7 +17,7 @@ from stacks.settings import REPOSITORY
 
 PORTS = frozenset(Ports.__dataclass_fields__) - {"channels", "clock", "console_links", "decide", "schedulers"}
 VERBS = frozenset({"has_confirmed", "sign_upload"})  # ports that are one call
-OF_A_SCHEDULER = frozenset(CAPABILITIES) - {"machines"} | {"maker"}
+OF_A_SCHEDULER = frozenset(CAPABILITIES) - {"machines", "definitions"} | {"maker"}
 _FOLDERS = ("nodeheal/operations", "nodeheal/services", "nodeheal/domain", "lambdas")
 # They serve every function: what a wrapper does with the policy, the function that asks for it refers to itself.
 _NOT_FOLLOWED = frozenset(
@@ -163,12 +163,12 @@ def _calls(name: str) -> Iterator[str]:
         yield "acts.remember"
     if name == "lambdas.signatures.node_keys":
         yield "node_keys.find"
-    if name == "lambdas.composition.task_definitions":
-        yield from ("task_definitions.find", "task_definitions.register")
     for body in _bodies(name):
         for node in ast.walk(body):
             if isinstance(node, ast.Attribute) and _is_port(node.value):
                 yield f"{node.value.attr}.{node.attr}"  # type: ignore[attr-defined]
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "definitions":
+                yield f"task_definitions.{node.attr}"
             elif isinstance(node, ast.Attribute) and _is_scheduler(node.value):
                 yield f"scheduler.{node.attr}"
             elif isinstance(node, ast.Attribute) and _is_machines(node.value):

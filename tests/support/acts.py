@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
 from nodeheal.api.acts import new_key
 from nodeheal.contract.acts import (
     ACT_RESULT,
@@ -27,8 +26,9 @@ from nodeheal.ports import Ports
 from nodeheal.services.jobs.request_job import request_job
 from nodeheal.services.operators.do_act import do_act
 from nodeheal.services.operators.reconcile_records import reconcile_records
-from nodeheal.services.operators.request_action import request_action
+from nodeheal.services.operators.request_action import check_action, request_action
 from nodeheal.services.records_epoch import refuse_if_gone_back
+from nodeheal.services.saving import node_of
 
 ADA = Actor(id="arn:aws:iam::123456789012:user/ada", name="ada")
 
@@ -39,7 +39,6 @@ class MemoryControlPlane:
 
     ports: Ports
     policy: RecoveryPolicy
-    definitions: MemoryTaskDefinitions = field(default_factory=lambda: MemoryTaskDefinitions({}))
     actor: Actor = ADA
     acts: list[Act] = field(default_factory=list)
 
@@ -58,7 +57,7 @@ class MemoryControlPlane:
                 return reconcile_records(act, self.actor, self.ports, self.policy)
             refuse_if_gone_back(self.ports)
             if isinstance(act, SubmitJob | StopJob | RestartJob):
-                return request_job(act, self.actor, key, self.ports, self.policy, lambda kind: self.definitions)
+                return request_job(act, self.actor, key, self.ports, self.policy)
             return do_act(act, self.actor, key, self.ports, self.policy)
         except Exception as error:
             refusal = refusal_of(error)
@@ -76,7 +75,9 @@ def requested(
     node_id: str, action: Action, why: str, ports: Ports, *, kind: str = "", level: int | None = None
 ) -> HealthEvent:
     """The event of a request by hand that nobody has made before."""
-    return request_action(node_id, action, why, ports, key=new_key(), kind=kind, level=level)
+    node = node_of(node_id, ports)
+    check_action(node, action, ports)
+    return request_action(node, action, why, ports, key=new_key(), kind=kind, level=level)
 
 
 def http_request(kind: ActKind, body: str, key: str, caller: str = ADA.id) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         role = "arn:aws:iam::111122223333:role/nodeheal-job-execution-us-east-1"
         ecs = boto3.client("ecs", region_name="us-east-1")
         ecs.meta.events.register("provide-client-params.ecs.RegisterTaskDefinition", as_moto_takes_it)
-        registry = EcsTaskDefinitions(ecs, role, (ROLE, role))
+        registry = EcsTaskDefinitions(lambda: ecs, lambda: role, (ROLE, role))
         yield Side(registry, EcsJobLogs(registry, lambda _: logs), logs)
 
 
@@ -119,7 +119,7 @@ def test_a_definition_that_gives_the_program_the_execution_role_is_refused() -> 
         ecs.register_task_definition(family="mine", taskRoleArn=EXECUTION_ROLE, containerDefinitions=[container])
 
         with pytest.raises(ValueError, match="gives the program the execution role"):
-            EcsTaskDefinitions(ecs, EXECUTION_ROLE).find("mine")
+            EcsTaskDefinitions(lambda: ecs, lambda: EXECUTION_ROLE).find("mine")
 
 
 def test_what_nobody_has_registered_is_not_found(side: Side) -> None:
@@ -171,9 +171,9 @@ def test_a_rank_that_has_written_nothing_yet_has_an_empty_log(side: Side) -> Non
 def test_the_task_definition_says_all_that_the_file_says() -> None:
     with mock_aws():
         ecs = boto3.client("ecs", region_name="eu-central-1", aws_access_key_id="t", aws_secret_access_key="t")
-        body: Any = EcsTaskDefinitions(ecs, "arn:aws:iam::111122223333:role/nodeheal-job-execution-us-east-1").shown(
-            SPEC
-        )
+        body: Any = EcsTaskDefinitions(
+            lambda: ecs, lambda: "arn:aws:iam::111122223333:role/nodeheal-job-execution-us-east-1"
+        ).shown(SPEC)
 
     [container] = body["containerDefinitions"]
     assert (body["networkMode"], body["requiresCompatibilities"]) == ("host", ["EXTERNAL", "EC2"])

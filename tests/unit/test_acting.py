@@ -13,7 +13,6 @@ from moto import mock_aws
 
 from lambdas import acting, composition, do_act, reconcile_records, request_job
 from nodeheal.adapters.aws import calls
-from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
 from nodeheal.api.acts import new_key
 from nodeheal.contract import names
 from nodeheal.contract.acts import ACT_BYTES, KEY_HEADER, WHY_CHARACTERS
@@ -64,7 +63,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     for module in FUNCTIONS.values():
         monkeypatch.setattr(module, "ports", lambda: it.ports)
         monkeypatch.setattr(module, "policy", lambda: ACT)
-    monkeypatch.setattr(request_job, "task_definitions", lambda kind: MemoryTaskDefinitions({}))
     monkeypatch.setattr(acting, "ports", lambda: it.ports)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")

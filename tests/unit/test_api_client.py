@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
 from nodeheal.api.client import Client
 from nodeheal.contract.acts import (
     Act,
@@ -29,7 +28,7 @@ A = "mi-0a1b2c3d4e5f60718"
 def client() -> Client:
     ports = memory_ports()
     ports.nodes.save(node(A))
-    return Client(ports, lambda: ACT, lambda kind: MemoryTaskDefinitions({}), MemoryControlPlane(ports, ACT))
+    return Client(ports, lambda: ACT, MemoryControlPlane(ports, ACT))
 
 
 def test_a_drain_is_previewed_done_and_seen(client: Client) -> None:

@@ -28,7 +28,7 @@ from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.steps import save_node
 from tests.support.acts import MemoryControlPlane
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_job, stored_run
+from tests.unit.builders import ACT, NOW, FrozenClock, behave_as, memory_ports, node, stored_job, stored_run
 from tests.workflows.job_cluster import JobCluster, fails, is_recovered
 
 RUN = CliRunner()
@@ -95,10 +95,9 @@ def put_in_place(it: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "ports", lambda table: it.ports)
     monkeypatch.setattr(connect, "policy", lambda: ACT)
     monkeypatch.setattr(connect, "policy_copy", lambda table: ACT)
-    monkeypatch.setattr(connect, "task_definitions", lambda kind: it.definitions)
-    monkeypatch.setattr(connect, "job_logs", lambda kind: it.logs)
+    behave_as(it.ports, definitions=it.definitions, job_logs=it.logs)
     monkeypatch.setattr(connect, "owners", lambda: it.owners)
-    monkeypatch.setattr(connect, "control_plane", lambda: MemoryControlPlane(it.ports, ACT, it.definitions))
+    monkeypatch.setattr(connect, "control_plane", lambda: MemoryControlPlane(it.ports, ACT))
     monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
     monkeypatch.setattr(connect, "job_execution_url", lambda job, number: f"https://console.example/{job}-{number}")
     monkeypatch.setattr(job_wait.follow, "__defaults__", (it.sleep, lambda: it.clock().timestamp()))

@@ -18,6 +18,7 @@ from moto import mock_aws
 from typer.testing import CliRunner
 
 from nodeheal.adapters.aws import calls
+from nodeheal.adapters.slurm.scheduler import OWN_TOOLS
 from nodeheal.api import queries
 from nodeheal.cli import complete, connect, node_acts, say
 from nodeheal.cli.incidents import STATES
@@ -42,7 +43,7 @@ from nodeheal.services.operators import do_act
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.steps import save_node
 from tests.support.acts import MemoryControlPlane, requested
-from tests.unit.builders import ACT, node, xid
+from tests.unit.builders import ACT, behave_as, node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 RUN = CliRunner()
@@ -959,5 +960,6 @@ def test_a_drain_waits_for_the_end_of_the_job(cluster: FakeCluster) -> None:
 
 def test_slurm_drains_its_own_nodes(cluster: FakeCluster) -> None:
     save_node(cluster.ports, cluster.node(SPARE), cluster=Cluster(SchedulerKind.SLURM, "training"))
+    behave_as(cluster.ports, own_tools=OWN_TOOLS)
 
-    assert "scontrol update" in run("nodes", "drain", SPARE, "--why", "x", code=2)
+    assert "scontrol update" in run("nodes", "drain", SPARE, "--why", "x", code=1)

@@ -14,7 +14,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.jobs.prepare_job import Plan, differences, file_doubts, prepare_job
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from tests.support.acts import does
-from tests.unit.builders import ACT, memory_ports, node
+from tests.unit.builders import ACT, behave_as, memory_ports, node
 
 TRAINER = TaskDefinition("trainer:7", (Container("trainer"),))
 SAVED = {"checkpoints": {"directory": "/fsx/llama"}}
@@ -32,20 +32,22 @@ def world(*others: Any) -> tuple[Ports, MemoryTaskDefinitions]:
     ports = memory_ports()
     for each in (*(node(name, accelerators=8) for name in ("mi-a", "mi-b", "mi-c")), *others):
         ports.nodes.save(each)
-    return ports, MemoryTaskDefinitions(
+    recipes = MemoryTaskDefinitions(
         {"trainer": TRAINER, "trainer:7": TRAINER, "other": replace(TRAINER, name="other:1")}
     )
+    behave_as(ports, definitions=recipes)
+    return ports, recipes
 
 
-def submits(said: JobSpec, ports: Ports, recipes: MemoryTaskDefinitions) -> None:
+def submits(said: JobSpec, ports: Ports) -> None:
     """A person submits it; one that is there already stays."""
-    answer = does(SubmitJob(spec=said, is_idempotent=True), ports, ACT, definitions=recipes)
+    answer = does(SubmitJob(spec=said, is_idempotent=True), ports, ACT)
     assert isinstance(answer, JobRecorded), answer
 
 
 def prepared(said: JobSpec, *others: Any) -> Plan:
-    ports, recipes = world(*others)
-    return prepare_job(said, ports, ACT, recipes)
+    ports, _ = world(*others)
+    return prepare_job(said, ports, ACT)
 
 
 @pytest.mark.parametrize("accelerators", [0, 4])
@@ -59,17 +61,17 @@ def test_what_was_submitted_before_registers_nothing_again() -> None:
     said = spec(**IMAGE)
 
     for _ in range(2):
-        submits(said, ports, recipes)
+        submits(said, ports)
 
     assert len(recipes.registered) == 1
 
 
 def test_another_definition_or_setting_is_a_difference_and_one_that_is_not_made_yet_is_none() -> None:
-    ports, recipes = world()
-    first = prepare_job(spec(), ports, ACT, recipes).job
-    other = prepare_job(spec(task_definition="other"), ports, ACT, recipes).job
-    larger = prepare_job(spec(nodes=3), ports, ACT, recipes).job
-    of_image = prepare_job(spec(**IMAGE), ports, ACT, recipes).job
+    ports, _ = world()
+    first = prepare_job(spec(), ports, ACT).job
+    other = prepare_job(spec(task_definition="other"), ports, ACT).job
+    larger = prepare_job(spec(nodes=3), ports, ACT).job
+    of_image = prepare_job(spec(**IMAGE), ports, ACT).job
     recorded = replace(of_image, task_definition="nodeheal-llama:1")
     # What an older version has recorded does not know what it was made of.
 
@@ -120,9 +122,9 @@ def test_a_job_is_doubted_that_leaves_no_node_to_go_on_with(nodes: int, others: 
 
 
 def test_a_pool_that_is_paused_is_named() -> None:
-    ports, recipes = world()
+    ports, _ = world()
     pause_pool("demo", 3_600, "new switch", ports)
 
-    doubts = prepare_job(spec(), ports, ACT, recipes).doubts
+    doubts = prepare_job(spec(), ports, ACT).doubts
 
     assert ["new switch" in told and "the job waits" in told for told in doubts] == [True]

@@ -9,7 +9,7 @@ import pytest
 from nodeheal.contract.acts import Reconcile, RecordsReconciled
 from nodeheal.contract.names import JOB_VARIABLE, RUN_VARIABLE
 from nodeheal.contract.vocabulary import Action, IncidentState, JobState, NodeState, Provider, VerbName
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.errors import Conflict, NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Run
@@ -299,6 +299,29 @@ def test_a_rank_of_a_run_that_is_not_on_record_is_stopped_and_waited_for() -> No
 
     assert last.is_over
     assert list(scheduler.stopped) == [rank]
+
+
+def test_what_cannot_be_set_right_is_named_and_keeps_nothing_else_from_it() -> None:
+    it = Restored()
+    scheduler_in(it.ports).draining |= {A, C}
+    for node_id in (A, C):
+        it.started(Started(node_id=node_id))
+    claim, refused = it.ports.pools.claim, {A}
+
+    def claims(pool: str, node_id: str, slots: int) -> bool:
+        if node_id in refused:
+            raise Conflict(f"{node_id} is being written by others")
+        return claim(pool, node_id, slots)
+
+    it.ports.pools.claim = claims  # type: ignore[method-assign]
+
+    first = it.reconcile()
+    refused.clear()
+    again = it.reconcile()
+
+    assert [(one.about, one.text) for one in first.failed] == [(A, f"{A} is being written by others")]
+    assert (first.is_over, again.is_over, again.failed) == (False, True, ())
+    assert {it.node(node_id).state for node_id in (A, C)} == {NodeState.QUARANTINED}
 
 
 def test_a_machine_that_is_not_on_record_is_named_for_a_person() -> None:

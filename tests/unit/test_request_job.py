@@ -17,7 +17,7 @@ from nodeheal.operations.steps import await_nodes
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.steps import save_node
 from tests.support.acts import does
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_job, stored_node
+from tests.unit.builders import ACT, NOW, FrozenClock, behave_as, memory_ports, node, stored_job, stored_node
 
 SPEC = {"name": "llama", "pool": "demo", "nodes": 2, "image": "llama:3"}
 ROLE = "arn:aws:iam::111122223333:role/trainer"
@@ -32,9 +32,10 @@ class World:
             self.ports.nodes.save(node(name, accelerators=8))
         trainer = TaskDefinition("trainer:7", (Container("trainer"),))
         self.definitions = MemoryTaskDefinitions({"trainer": trainer, "trainer:7": trainer}, task_roles=(ROLE,))
+        behave_as(self.ports, definitions=self.definitions)
 
     def asks(self, act: JobAct) -> JobRecorded:
-        done = does(act, self.ports, ACT, definitions=self.definitions)
+        done = does(act, self.ports, ACT)
         assert isinstance(done, JobRecorded)
         return done
 

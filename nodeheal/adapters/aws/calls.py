@@ -46,6 +46,12 @@ def client(service: str) -> Any:
 
 
 @cache
+def client_in(service: str, region: str) -> Any:
+    """Return a cached client of another Region than the one that the caller's configuration names."""
+    return _client(service, attempts=3, region=region)
+
+
+@cache
 def client_once(service: str) -> Any:
     """Return a client that sends each call once: for calls that act and have no idempotency token (StartTask,
     SendCommand).
@@ -85,7 +91,7 @@ def client_once_as(role_arn: str, service: str) -> Any:
     return _client(service, attempts=1, session=boto3.Session(botocore_session=session))
 
 
-def _client(service: str, attempts: int, session: "boto3.Session | None" = None) -> Any:
+def _client(service: str, attempts: int, session: "boto3.Session | None" = None, region: str | None = None) -> Any:
     import boto3
     from botocore.config import Config
 
@@ -101,7 +107,7 @@ def _client(service: str, attempts: int, session: "boto3.Session | None" = None)
                 s3={"addressing_style": "virtual", "us_east_1_regional_endpoint": "regional"},
             )
         )
-    return (session or boto3).client(service, config=config)  # type: ignore[call-overload]
+    return (session or boto3).client(service, region_name=region, config=config)  # type: ignore[call-overload]
 
 
 def code_of(error: "ClientError") -> str:

@@ -47,13 +47,15 @@ def aws_ports(
     node_role_ids: Collection[str] = (),
     hyperpod_clusters: Sequence[str] = (),
     controllers_once: Callable[[str], Any] | None = None,
+    task_roles: Sequence[str] = (),
 ) -> Ports:
     """Create ports over the AWS clients of `make` and `make_once`; each client is created when its port is
     first used. `controllers_once`: of the role that asks clusters' controllers; None: the caller asks them.
+    `task_roles`: those that a job's program may be given.
     """
     rows = Table(make("dynamodb"), table)
     hyperpod = HyperPodMachines(make, make_once, hyperpod_clusters)
-    served = schedulers(make, make_once, controllers_once or make_once, clock, hyperpod)
+    served = schedulers(make, make_once, controllers_once or make_once, clock, hyperpod, task_roles)
     commands = SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock)
     return Ports(
         nodes=DynamoNodeStore(rows),

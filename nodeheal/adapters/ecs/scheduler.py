@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.adapters.ecs.container_instances import CONNECTED, listed
+from nodeheal.adapters.ecs.job_logs import EcsJobLogs
 from nodeheal.adapters.ecs.task import EcsTaskDetail
+from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
@@ -308,10 +310,25 @@ class EcsScheduler:
                 )["tasks"]
 
 
-def ecs_scheduler(client: "Callable[[], ECSClient]", once: "Callable[[], ECSClient]") -> Scheduler:
+def ecs_scheduler(
+    client: "Callable[[], ECSClient]",
+    once: "Callable[[], ECSClient]",
+    definitions: EcsTaskDefinitions | None = None,
+    job_logs: EcsJobLogs | None = None,
+) -> Scheduler:
     """Return what ECS can do. It leaves to nodeheal what to start, and makes no machines."""
     ecs = EcsScheduler(client, once)
-    return Scheduler(SchedulerKind.ECS, SchedulerTraits(), ecs, ecs, workloads=ecs, restarter=ecs, launcher=ecs)
+    return Scheduler(
+        SchedulerKind.ECS,
+        SchedulerTraits(),
+        gate=ecs,
+        registry=ecs,
+        workloads=ecs,
+        restarter=ecs,
+        launcher=ecs,
+        definitions=definitions,
+        job_logs=job_logs,
+    )
 
 
 @contextmanager

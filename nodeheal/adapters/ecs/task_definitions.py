@@ -1,6 +1,7 @@
 """Finds task definitions on ECS, or registers them from a job file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
@@ -17,20 +18,25 @@ _REFUSED = ("ClientException", "InvalidParameterException")
 
 
 class EcsTaskDefinitions:
-    """Implements TaskDefinitions. `execution_role`: the role by which the ECS agent pulls the image and writes
-    the log. `task_roles`: the only ones that a job's program may be given.
+    """Implements TaskDefinitions. `execution_role`: finds the ARN of the role by which the ECS agent pulls the image
+    and writes the log. `task_roles`: the only ones that a job's program may be given.
     """
 
-    def __init__(self, ecs: "ECSClient", execution_role: str, task_roles: Sequence[str] = ()) -> None:
-        self._ecs, self._execution_role = ecs, execution_role
-        self._task_roles = frozenset(task_roles) - {execution_role}
+    def __init__(
+        self, ecs: "Callable[[], ECSClient]", execution_role: Callable[[], str], task_roles: Sequence[str] = ()
+    ) -> None:
+        self._ecs, self._find_execution_role, self._task_roles = ecs, execution_role, frozenset(task_roles)
+
+    @cached_property
+    def _execution_role(self) -> str:
+        return self._find_execution_role()
 
     def find(self, name: str) -> TaskDefinition:
         from botocore.exceptions import ClientError
 
         try:
             with throttles_named("DescribeTaskDefinition"):
-                found: Any = self._ecs.describe_task_definition(taskDefinition=name)["taskDefinition"]
+                found: Any = self._ecs().describe_task_definition(taskDefinition=name)["taskDefinition"]
         except ClientError as error:
             if code_of(error) not in _REFUSED:
                 raise
@@ -44,12 +50,12 @@ class EcsTaskDefinitions:
     def register(self, spec: JobSpec) -> TaskDefinition:
         from botocore.exceptions import ClientError
 
-        if spec.task_role is not None and spec.task_role not in self._task_roles:
+        if spec.task_role is not None and spec.task_role not in self._task_roles - {self._execution_role}:
             raise ValueError(f"task_role: {spec.task_role} is not named in the setting task_role_arns")
         body: Any = self.shown(spec)
         try:
             with throttles_named("RegisterTaskDefinition"):
-                made: Any = self._ecs.register_task_definition(**body)["taskDefinition"]
+                made: Any = self._ecs().register_task_definition(**body)["taskDefinition"]
         except ClientError as error:
             if code_of(error) not in _REFUSED:
                 raise
@@ -57,7 +63,7 @@ class EcsTaskDefinitions:
         return read_definition(made)
 
     def shown(self, spec: JobSpec) -> dict[str, object]:
-        return definition_of(spec, self._ecs.meta.region_name, self._execution_role)
+        return definition_of(spec, self._ecs().meta.region_name, self._execution_role)
 
 
 def definition_of(spec: JobSpec, region: str, execution_role: str) -> dict[str, object]:

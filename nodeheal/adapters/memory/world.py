@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar
 
+from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskDefinitions
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import JOB_VARIABLE, RUN_VARIABLE
 from nodeheal.contract.notification import Notification
@@ -59,7 +60,17 @@ class MemoryScheduler:
 
     def as_scheduler(self, kind: SchedulerKind) -> Scheduler:
         """Return a scheduler that leaves to nodeheal what to start, and makes no machines."""
-        return Scheduler(kind, self.traits, self, self, workloads=self, restarter=self, launcher=self)
+        return Scheduler(
+            kind,
+            self.traits,
+            self,
+            self,
+            workloads=self,
+            restarter=self,
+            launcher=self,
+            definitions=MemoryTaskDefinitions(),
+            job_logs=MemoryJobLogs(),
+        )
 
     def placement_of(self, node: Node) -> NodePlacement:
         if node.node_id in self.unknown_nodes:

@@ -15,7 +15,7 @@ from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySys
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
-from nodeheal.ports.scheduler import Drained, NodePlacement, Scheduler, SchedulerTraits
+from nodeheal.ports.scheduler import Drained, NodePlacement, OwnTools, Scheduler, SchedulerTraits
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # the owner chooses a job's name, and it gets into emails
 _NAME_CHARACTERS = 40
@@ -25,7 +25,11 @@ _BEFORE = {
     "lost": "had failed here already, and its owner does not allow a requeue: its owner must submit it again",
     "requeued": "had been requeued already, perhaps by its own script; Slurm does not record where it ran",
 }
-SUBMIT = "Slurm starts the jobs of its nodes itself: submit with sbatch (docs/slurm.md)"
+OWN_TOOLS = OwnTools(
+    drain="Slurm drains it itself: scontrol update NodeName=… State=DRAIN Reason=…",
+    submit="Slurm starts the jobs of its nodes itself: submit with sbatch (docs/slurm.md)",
+    logs="Slurm stores a job's output in the file that its owner has named (sbatch --output)",
+)
 
 TRAITS = SchedulerTraits(
     restarts_stopped=True,
@@ -92,7 +96,7 @@ class SlurmScheduler:
 def slurm_scheduler(controller: SlurmController) -> Scheduler:
     """Return what Slurm can do. It starts and restarts its jobs itself."""
     slurm = SlurmScheduler(controller)
-    return Scheduler(SchedulerKind.SLURM, TRAITS, slurm, workloads=slurm, machines=slurm)
+    return Scheduler(SchedulerKind.SLURM, TRAITS, slurm, workloads=slurm, machines=slurm, own_tools=OWN_TOOLS)
 
 
 def _drained(seen: Mapping[str, Any], address: str) -> Drained:

@@ -29,6 +29,18 @@ class Marks(Protocol):
         """Take it away, and the rack's name with it. Taking it again changes nothing."""
 
 
+# What a person is told was recorded, by the field of the node.
+_RECORDED = {
+    "is_spare": "spare",
+    "pool": "pool",
+    "state": "state",
+    "cluster": "cluster",
+    "rack": "rack",
+    "accelerators": "accelerators",
+    "job_id": "job id",
+}
+
+
 def check_enrolment(node_id: str, said: Enrolment, ports: Ports) -> Node:
     """The node as recorded, or as it would be. Raises ValueError where what is said cannot be."""
     node = ports.nodes.get(node_id) or _announced(node_id, said, ports)
@@ -71,8 +83,7 @@ def record_enrolment(node_id: str, said: Enrolment, ports: Ports) -> tuple[Node,
         node = save_node(ports, node, **changes)
     if node.agent_version and not node.has_reported:  # its agent has reported already
         node = enter_state(ports, node, NodeState.HEALTHY, said.why)
-    names = (name for name in changes if name != "state_reason")
-    return node, tuple(f"recorded {name.removeprefix('is_').replace('_', ' ')}" for name in names)
+    return node, tuple(f"recorded {words}" for name, words in _RECORDED.items() if name in changes)
 
 
 def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:

@@ -1,12 +1,10 @@
 """Checks a job before it is recorded, so that a mistake is reported at once, and not by an email at night."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from nodeheal.contract.acts import JobPlacement
 from nodeheal.contract.job_spec import JobSpec
-from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.fleet.pause import Pauses
@@ -16,10 +14,8 @@ from nodeheal.domain.jobs.placement import Placement, never_fits
 from nodeheal.domain.jobs.task_definition import misfits
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.services.jobs.job_nodes import directory_taken, look_for_nodes
 
-DefinitionsOf = Callable[[SchedulerKind], TaskDefinitions]
 NOT_YET = "(registered with the job)"
 
 
@@ -32,13 +28,15 @@ class Plan:
     doubts: tuple[str, ...] = ()
 
 
-def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions: TaskDefinitions) -> Plan:
+def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy) -> Plan:
     """Touches nothing. Raises ValueError for what waiting does not change, NotFound for an unknown definition."""
+    cluster = cluster_of_pool(spec.pool, ports)
+    definitions = ports.definitions_in(cluster)
     definition = definitions.find(spec.task_definition) if spec.task_definition else None
     wrong = misfits(spec, definition) if definition else []
     if wrong:
         raise ValueError("\n".join(wrong))
-    job = job_of(spec, cluster_of_pool(spec.pool, ports), definition.name if definition else NOT_YET, ports.clock())
+    job = job_of(spec, cluster, definition.name if definition else NOT_YET, ports.clock())
     container = definition.container(spec.container) if definition else None
     if container is not None and not job.accelerators:  # what its tasks take decides where they can run
         job = replace(job, accelerators=container.accelerators)

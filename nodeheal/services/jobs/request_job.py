@@ -12,21 +12,19 @@ from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.prepare_job import DefinitionsOf, cluster_of_pool, differences, placement_of, prepare_job
+from nodeheal.services.jobs.prepare_job import differences, placement_of, prepare_job
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 
 
-def request_job(
-    act: JobAct, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf
-) -> JobRecorded:
+def request_job(act: JobAct, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy) -> JobRecorded:
     """Return the job as recorded. `key`: the same for the same act of a caller, however often it is sent.
 
     Raises NotFound, Conflict, NotAccepted, and ValueError where it can never run.
     """
     match act:
         case SubmitJob():
-            return _submit(act, actor, key, ports, policy, definitions)
+            return _submit(act, actor, key, ports, policy)
         case StopJob():
             return _stop(act, actor, ports)
         case RestartJob():
@@ -35,15 +33,13 @@ def request_job(
     assert_never(act)
 
 
-def _submit(
-    act: SubmitJob, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf
-) -> JobRecorded:
+def _submit(act: SubmitJob, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy) -> JobRecorded:
     spec = act.spec
-    known_definitions = definitions(cluster_of_pool(spec.pool, ports).kind)
-    plan = prepare_job(spec, ports, policy, known_definitions)
+    plan = prepare_job(spec, ports, policy)
     job, known = replace(plan.job, submitted_by=actor.name, act_key=key), ports.jobs.get(plan.job.job_id)
     if known is None and spec.image is not None:
-        job = replace(job, task_definition=known_definitions.register(spec).name)
+        definitions = ports.definitions_in(job.cluster)
+        job = replace(job, task_definition=definitions.register(spec).name)
     is_repeat = known is not None and known.act_key == key  # by a call that died before it could answer
     recorded = submit_job(job, ports, is_idempotent=act.is_idempotent or is_repeat)
     is_new = recorded is job or is_repeat

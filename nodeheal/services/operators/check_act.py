@@ -10,7 +10,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
-from nodeheal.services.scheduling import restarts_stopped, why_work_unknown
+from nodeheal.services.operators.request_action import check_action
+from nodeheal.services.scheduling import why_work_unknown
 
 
 def action_of(act: NodeRequest) -> tuple[Action, str]:
@@ -31,10 +32,9 @@ def action_of(act: NodeRequest) -> tuple[Action, str]:
 
 def check_request(act: NodeRequest, node: Node, ports: Ports, policy: RecoveryPolicy) -> None:
     """Raises ValueError where the request would end without what it asks for, or stop a job that it may not stop."""
-    if isinstance(act, Drain) and restarts_stopped(ports.scheduler_of(node)):
-        raise ValueError(
-            f"{node.node_id} is of a scheduler that drains it itself, and waits for its jobs: drain it there"
-        )
+    check_action(node, action_of(act)[0], ports)
+    if isinstance(act, Drain) and (how := ports.scheduler_of(node).own_tools.drain):
+        raise ValueError(f"{node.node_id}: {how}")
     if isinstance(act, Diagnose) and node.job_id and not act.may_stop_job:
         told = f"{node.node_id} runs job {node.job_id}: give --anyway to stop it, or wait until it has ended"
         raise ValueError(told)

@@ -15,7 +15,7 @@ from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import status_text
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.prepare_job import DefinitionsOf, cluster_of_pool, placement_of, prepare_job
+from nodeheal.services.jobs.prepare_job import placement_of, prepare_job
 from nodeheal.services.jobs.submit_job import refuse_known
 from nodeheal.services.operators.check_act import attempts_left
 from nodeheal.services.operators.describe_answer import ON_HYPERPOD
@@ -168,13 +168,11 @@ def describe_reset(name: str, ports: Ports) -> list[Fact]:
     ]
 
 
-def describe_submission(
-    spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions: DefinitionsOf, *, is_idempotent: bool
-) -> list[Fact]:
+def describe_submission(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, *, is_idempotent: bool) -> list[Fact]:
     """What a submission does. Raises NotFound, Conflict and ValueError where it would be refused."""
     if (known := ports.jobs.get(spec.name)) is not None and not is_idempotent:
         refuse_known(known)
-    plan = prepare_job(spec, ports, policy, definitions(cluster_of_pool(spec.pool, ports).kind))
+    plan = prepare_job(spec, ports, policy)
     place = placement_of(plan)
     return [
         ("job", f"{plan.job.job_id}: {counted(plan.job.nodes, 'node')} of pool {place.pool} (cluster {place.cluster})"),

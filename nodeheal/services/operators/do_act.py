@@ -107,8 +107,9 @@ def _request(act: NodeRequest, actor: Actor, key: str, ports: Ports, policy: Rec
     if (begun := begun_by(key, act.node, ports)) is not None:  # by a call that died before it could answer
         ingest(begun, ports, policy)  # starts what was not started
         return RecoveryRequested(incident=incident_id_of(begun), is_own=True)
-    request = request_action(act.node, action, actor.reason(act.why), ports, key=key, kind=kind, level=level)
-    check_request(act, node_of(act.node, ports), ports, policy)
+    node = node_of(act.node, ports)
+    check_request(act, node, ports, policy)
+    request = request_action(node, action, actor.reason(act.why), ports, key=key, kind=kind, level=level)
     ingest(request, ports, policy)
     taken = taken_by(request, ports)
     if taken is None:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from nodeheal.contract.acts import Actor, CorrectionMade, Reconcile, RecordsReconciled
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Provider, VerbName
-from nodeheal.domain.errors import NotFound
+from nodeheal.domain.errors import NodehealError, NotFound
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.holder import person_holding
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
@@ -95,11 +95,19 @@ def reconcile_records(act: Reconcile, actor: Actor, ports: Ports, policy: Recove
     )
     if not act.is_to_apply:
         return answer
-    for one in corrections:
-        one.make()
+    failed = tuple(CorrectionMade(about=one.about, text=why) for one in corrections if (why := _why_failed(one)))
     left = tuple(f"{rank.task_id} of {rank.job_id}" for _, _, rank in _unknown_ranks(lost, ports))
-    is_over = not left and ports.epoch.renew(marks, ports.clock())
-    return answer.model_copy(update={"waits_for": left, "is_over": is_over})
+    is_over = not (failed or left) and ports.epoch.renew(marks, ports.clock())
+    return answer.model_copy(update={"waits_for": left, "failed": failed, "is_over": is_over})
+
+
+def _why_failed(correction: Correction) -> str:
+    """Make the correction, and return why it could not be made; empty: it is made. The others are made all the same."""
+    try:
+        correction.make()
+    except (NodehealError, ValueError) as error:
+        return str(error) or type(error).__name__
+    return ""
 
 
 def _look(since: datetime, why: str, ports: Ports) -> _Lost:
@@ -205,7 +213,7 @@ def _hold(node_id: str, lost: _Lost, ports: Ports, policy: RecoveryPolicy) -> No
         change_node(node_id, ports, lambda known: _held(known, str(known.open_incident), lost, ports))
         return
     change_node(node_id, ports, lambda known: replace(known, open_incident=None))
-    request = request_action(node_id, Action.ISOLATE, lost.why, ports, key=uuid4().hex)
+    request = request_action(node_of(node_id, ports), Action.ISOLATE, lost.why, ports, key=uuid4().hex)
     new = Incident(incident_id_of(request), node_id, node.pool, request, ports.clock(), policy.version)
     held = _held(node_of(node_id, ports), new.incident_id, lost, ports)
     ports.incidents.open(_handed_over(new, lost, ports), held)

@@ -77,14 +77,9 @@ def _way_on(node: Node, incident_id: str, ports: Ports) -> str:
     return f"then `nodeheal incidents close {short_id(incident_id)} --why …`"
 
 
-def request_action(
-    node_id: str, action: Action, why: str, ports: Ports, *, key: str, kind: str = "", level: int | None = None
-) -> HealthEvent:
-    """The event that asks for it, named after the request's `key`.
-
-    `kind`: DRAIN or DIAGNOSE, where isolation is only a part of what is asked for. `level`: of the diagnostics.
-    Raises NotFound for an unknown node, ValueError for one that is busy or lifeless."""
-    node = node_of(node_id, ports)
+def check_action(node: Node, action: Action, ports: Ports) -> None:
+    """Raises ValueError for a node that is busy or lifeless, or whose place nothing could take."""
+    node_id = node.node_id
     if node.state is NodeState.RETIRED:
         raise ValueError(f"{node_id} is retired")
     if node.state is NodeState.UNENROLLED:
@@ -99,6 +94,15 @@ def request_action(
         raise ValueError(
             f"pool {node.pool} has no free node that could take the place of {node_id}: add one, or isolate it"
         )
+
+
+def request_action(
+    node: Node, action: Action, why: str, ports: Ports, *, key: str, kind: str = "", level: int | None = None
+) -> HealthEvent:
+    """The event that asks for it, named after the request's `key`.
+
+    `kind`: DRAIN or DIAGNOSE, where isolation is only a part of what is asked for. `level`: of the diagnostics.
+    """
     event_id = event_id_of(key)
     return finding_about(
         node,
