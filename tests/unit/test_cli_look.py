@@ -28,11 +28,12 @@ from nodeheal.cli.table import fitted
 from nodeheal.cli.watch import Screen, drawn, press, typed
 from nodeheal.contract import names
 from nodeheal.contract.acts import Act, ActDone, RecoveryRequested
-from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Trouble, Verdict
+from nodeheal.contract.vocabulary import Action, Availability, JobState, NodeState, SchedulerKind, Trouble, Verdict
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import moved
 from nodeheal.domain.fleet.pause import NO_PAUSES
+from nodeheal.domain.fleet.pool import Census
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.records_epoch import Epoch
@@ -286,6 +287,28 @@ def test_every_pool_is_listed_and_nodes_are_listed_with_and_without_their_pool(c
     assert "4 nodes: 2 BUSY, 2 FREE" in run("nodes", "list")
     assert run("nodes", "list", "other").splitlines()[1].split()[:5] == ["mi-other", "FREE", "-", "-", "-"]
     assert "1 node: 1 FREE" in run("nodes", "list", "other")
+
+
+def test_of_a_large_pool_the_screens_say_when_it_was_counted(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeheal.services.recovery.pool_size.LARGE_POOL", 2)
+    before = [run("status"), run("pools", "list")]
+    census = Census({NodeState.HEALTHY: 90_000, NodeState.RETIRED: 7}, {Availability.FREE: 80_000}, 5)
+    counted = replace(cluster.ports.pools.get("demo"), census=census, counted_at=cluster.clock())
+    cluster.ports.pools.save(counted)
+    cluster.clock.advance(40)
+
+    after = [run("status"), run("pools", "list")]
+
+    for screens, cells, note in (
+        (before, ["-", "-", "-", "-", "-", "-", "-", "0", "of", "?"], "not counted yet"),
+        (after, ["90000", "80000", "0", "0", "0", "0", "5", "0", "of"], "counted 40s ago"),
+    ):
+        for said in screens:
+            [line] = [line for line in said.splitlines() if line.startswith("demo ")]
+            assert line.split()[2 : 2 + len(cells)] == cells
+            assert note in said
 
 
 def test_a_node_that_sends_no_heartbeats_any_more_is_marked(cluster: FakeCluster) -> None:
