@@ -507,6 +507,17 @@ def test_a_node_is_shown_by_its_beginning_and_acted_on_by_its_whole_name_only(cl
     assert cluster.commands == []
 
 
+def test_of_the_nodes_that_a_beginning_fits_a_few_are_named(cluster: FakeCluster) -> None:
+    for number in range(8):
+        cluster.ports.nodes.save(node(f"i-0abc{number}", pool="other"))
+
+    several = run("nodes", "show", "i-0a", code=1)
+    whole = run("nodes", "reboot", "i-0a", "--why", "x", code=1)
+
+    assert "i-0a may be any of i-0abc0, i-0abc1, i-0abc2, i-0abc3, i-0abc4 and more: give more of it" in several
+    assert "an act takes the whole id: i-0abc0, i-0abc1, i-0abc2, i-0abc3, i-0abc4" in whole
+
+
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
