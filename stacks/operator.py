@@ -84,7 +84,7 @@ COUNT_NODES = Permission(
     only_keys(names.POOLS_PK, names.UNENROLLED_PK, names.pool_pk("*")),
 )
 FIND_STACK = Permission(
-    "find the policy document and the API of acts by the outputs of the stack",
+    "find the policy document, the API of acts and the roles of nodes by the outputs of the stack",
     ("cloudformation:DescribeStacks",),
     ("arn:{partition}:cloudformation:{region}:{account}:stack/" + names.STACK + "/*",),
 )

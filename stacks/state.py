@@ -194,7 +194,7 @@ class State:
             "TopicArn": self.topic.topic_arn,
             "OwnersTopicArn": self.owners_topic.topic_arn,
             "NodeRoleArn": self.node_role.role_arn,
-            "NodeRoleIds": self.node_role_ids,
+            names.NODE_ROLES_OUTPUT: self.node_role_ids,
             "EventQueueUrl": self.event_queue.queue_url,
             "EventDlqUrl": self.event_dlq.queue_url,
             "QuarantineUrl": self.quarantine.queue_url,

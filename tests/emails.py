@@ -20,7 +20,8 @@ from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import Refused
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Phase, Refusal, Verdict
+from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Phase, Refusal, SchedulerKind, Verdict
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -237,7 +238,7 @@ def _of_pools() -> Iterator[Kind]:
     yield Kind("Breaker open", "So many nodes fail together that the cause is not in them.", opened)
     yield Kind("Breaker reset", "What was too old by then is dropped.", dropped)
     ports = _ports(FrozenClock())
-    silent = [NodeLiveness(name, NOW, NodeState.HEALTHY) for name in NODES]
+    silent = [NodeLiveness(name, NOW, NodeState.HEALTHY, Cluster(SchedulerKind.ECS, "training")) for name in NODES]
     page_mass_silence("demo", silent, ports)
     yield Kind("Silent nodes", "Many nodes have fallen silent together.", ports.notifier.announced[-1][1])  # type: ignore[attr-defined]
     restored = compose_records_back(Epoch(NOW - timedelta(hours=1), NOW), LINKS)

@@ -1,7 +1,7 @@
 """Puts the API together for a deployment on AWS, with the caller's own credentials."""
 
 import os
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.contract import names
@@ -25,7 +25,16 @@ def ports(table: str) -> "Ports":
     from nodeheal.adapters.aws.notifier import Destinations
     from nodeheal.adapters.aws.ports import aws_ports
 
-    return aws_ports(table, "", Destinations(names.BUS, "", ""), controllers_once=controllers_once)
+    to = Destinations(names.BUS, "", "")
+    return aws_ports(table, "", to, controllers_once=controllers_once, find_node_roles=cache(_node_roles))
+
+
+def _node_roles() -> list[str]:
+    """Return the roles of nodes, as the stack names them; none where the caller cannot read the stack."""
+    from nodeheal.adapters.aws.calls import client
+    from nodeheal.adapters.aws.policy_documents import deployed_node_roles
+
+    return deployed_node_roles(client("cloudformation"))
 
 
 def controllers_once(service: str) -> Any:

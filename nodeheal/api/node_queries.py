@@ -34,7 +34,9 @@ def node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
     record = apply_heartbeat(record, ports.heartbeats.of(record.instance_id), ports.clock())
     shown, pauses, now = record.as_shown(ports.clock()), ports.pauses.read(), ports.clock()
     pause, of_pool = pauses.of_node(node_id, now), pauses.of_pool(record.pool, now)
-    holders, slots = ports.pools.holders(record.pool), slots_of(record.pool, ports, policy)
+    holders, pool = ports.pools.holders(record.pool), ports.pools.get(record.pool)
+    # An old count will do: a screen does not list a pool that the sweep has counted.
+    slots = slots_of(record.pool, ports, policy, pool.nodes if pool.counted_at is not None else None)
     has_reported, diagnosis = shown.has_reported, shown.last_diagnosis
     return NodeView(
         node=shown.node_id,

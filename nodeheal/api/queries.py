@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from nodeheal.api.incident_list import row, row_fields
 from nodeheal.api.views import (
@@ -18,9 +18,10 @@ from nodeheal.api.views import (
     TodoKind,
 )
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.vocabulary import ActKind, Availability, Awaited, IncidentState, JobState, NodeState
-from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE
+from nodeheal.contract.vocabulary import ActKind, Awaited, IncidentState
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.fleet.pause import Pauses
+from nodeheal.domain.fleet.pool import Census
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Question
@@ -29,41 +30,40 @@ from nodeheal.domain.review.review import is_job_seen_to, state_word, title_of
 from nodeheal.operations.approve import find_question
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_troubles import needed_of_operators
-from nodeheal.services.operators.node_availability import availability_of
 from nodeheal.services.operators.review_incidents import list_incidents, review_incident
-from nodeheal.services.recovery.pool_size import slots_of
+from nodeheal.services.recovery.pool_size import last_census, slots_of
 
 LOOKED_BACK = timedelta(days=30)
 FAILED_LOOKED_BACK = timedelta(days=7)  # by their submission
 LAST_DAY = timedelta(days=1)
 LONGEST_INCIDENT = timedelta(days=7)  # of those that ended within the last day; older ones are not counted
 REVIEWED_AT_MOST = 50  # incidents of the last day whose lost hours are summed up: each is a query of its own
-State = TypeVar("State", NodeState, JobState, Availability)
 UNENDED = (IncidentState.OPEN, IncidentState.WAITING)
 
 
 def pool(name: str, pauses: Pauses, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolRow:
     """Return one pool, measured by this policy. `jobs`: those to count, of any pool."""
     now, record = ports.clock(), ports.pools.get(name)
-    nodes = [node.as_shown(now) for node in ports.nodes.in_pool(name)]
-    states = _counted([node.state for node in nodes])
-    slots, pause = slots_of(name, ports, policy), pauses.of_pool(name, now)
+    census, counted_at = last_census(record, ports)
+    slots = slots_of(name, ports, policy, census.size) if census is not None else None
+    nodes, pause = census or Census(), pauses.of_pool(name, now)
     return PoolRow(
         pool=name,
         mode=policy.pool(name).mode.value,
-        size=sum(count for state, count in states.items() if state not in ABSENT),
-        nodes=states,
-        availability=_counted([available for _, available in availability_of(nodes, ports)]),
-        spares=sum(node.is_spare and node.state not in ABSENT for node in nodes),
+        size=census.size if census is not None else None,
+        counted_at=counted_at,
+        nodes=dict(nodes.states),
+        availability=dict(nodes.availability),
+        spares=nodes.spares,
         slots_held=len(ports.pools.holders(name)),
-        slots=slots.total,
-        extra=slots.extra,
+        slots=slots.total if slots is not None else None,
+        extra=slots.extra if slots is not None else 0,
         in_line=len(ports.operations.queued(pool_line(Awaited.BUDGET, name))),
         breaker_opened_at=record.breaker_opened_at if record.is_tripped else None,
         breaker_why=record.breaker_why or None,
         paused_until=pause.until if pause is not None else None,
         paused_why=pause.why if pause is not None else None,
-        jobs=_counted([job.state for job in jobs if job.pool == name and not job.is_over]),
+        jobs=dict(Counter(sorted(job.state for job in jobs if job.pool == name and not job.is_over))),
     )
 
 
@@ -203,7 +203,3 @@ def _is_about_jobs(failed: Sequence[Job], known: Sequence[Job], incident: Incide
         return False
     node = ports.nodes.get(incident.node_id)
     return node is None or node.open_incident != incident.incident_id
-
-
-def _counted(states: Sequence[State]) -> dict[State, int]:
-    return dict(Counter(sorted(states)))

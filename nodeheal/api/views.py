@@ -36,16 +36,20 @@ class View(BaseModel):
 class PoolRow(View):
     """A pool. `nodes`, `availability` and `jobs` count nodes and live jobs by their states; `size` leaves out nodes
     that are not in the pool any more, or not yet.
+
+    `counted_at`: when the sweep counted the nodes of a large pool; None: they were counted now. Where it has not yet,
+    `size` and `slots` are None.
     """
 
     pool: str
     mode: str
-    size: int
+    size: int | None
+    counted_at: Time | None
     nodes: dict[NodeState, int]
     availability: dict[Availability, int]
     spares: int
     slots_held: int
-    slots: int
+    slots: int | None
     extra: int  # of the slots: for as long as nodes are quarantined
     in_line: int  # incidents that wait for a slot
     breaker_opened_at: Time | None

@@ -22,7 +22,7 @@ def nodes(incomplete: str) -> list[str]:
     """The nodes of every pool."""
     from nodeheal.cli.lookup import node_ids
 
-    return _begun(incomplete, node_ids)
+    return _begun(incomplete, lambda world: node_ids(world, incomplete))
 
 
 def targets(incomplete: str) -> list[str]:

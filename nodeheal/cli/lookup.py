@@ -1,7 +1,8 @@
 """Names as people type them: `latest`, the end of an incident's id, or the beginning of a node's."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import islice, takewhile
 
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotFound
@@ -14,6 +15,7 @@ LOOKED_BACK = timedelta(days=90)
 LONGEST = 128
 SHORTEST = 4  # characters that stand for an incident
 _SHOWN = 5  # of several that fit
+_READ_AT_ONCE = 100  # nodes
 
 
 def incident_named(text: str, world: Ports) -> str:
@@ -53,12 +55,14 @@ def node_named(text: str, world: Ports) -> str:
         return text
     if len(text) < SHORTEST:
         raise NotFound(f"no node {text!r}; give at least {SHORTEST} characters of its id")
-    return _the_one(text, [name for name in node_ids(world) if name.startswith(text)], "node")
+    return _the_one(text, list(islice(node_ids(world, text), _SHOWN + 1)), "node")
 
 
-def node_ids(world: Ports) -> list[str]:
-    """The nodes of every pool."""
-    return sorted(node.node_id for pool in world.fleet_index.pools() for node in world.nodes.in_pool(pool))
+def node_ids(world: Ports, beginning: str) -> Iterator[str]:
+    """The nodes of every pool whose ids go on after this beginning. No more of them are read than are consumed."""
+    for pool in world.fleet_index.pools():
+        names = (node.node_id for node in world.fleet_index.nodes_after(pool, beginning, _READ_AT_ONCE))
+        yield from takewhile(lambda name: name.startswith(beginning), names)
 
 
 def _the_one(text: str, fitting: Sequence[str], what: str = "incident") -> str:
@@ -69,8 +73,5 @@ def _the_one(text: str, fitting: Sequence[str], what: str = "incident") -> str:
     raise ValueError(f"{text} may be any of {_some(fitting)}: give more of it")
 
 
-def _some(fitting: Iterable[str]) -> str:
-    first, *others = fitting
-    shown = [first, *others][:_SHOWN]
-    more = len(others) + 1 - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+def _some(fitting: Sequence[str]) -> str:
+    return ", ".join(fitting[:_SHOWN]) + (" and more" if len(fitting) > _SHOWN else "")

@@ -144,6 +144,8 @@ def facts_of(act: "Act", world: "Ports", table: str) -> list[str]:
 
 def whole_node(name: str, world: "Ports") -> "Node":
     """The node of this id. An act takes no beginning of an id: the error says which nodes begin so."""
+    from itertools import islice
+
     from nodeheal.cli.lookup import node_ids
     from nodeheal.domain.errors import NotFound
     from nodeheal.services.saving import node_of
@@ -151,10 +153,10 @@ def whole_node(name: str, world: "Ports") -> "Node":
     try:
         return node_of(name, world)
     except NotFound:
-        begun = [known for known in node_ids(world) if name and known.startswith(name)]
+        begun = list(islice(node_ids(world, name), 5)) if name else []
         if not begun:
             raise
-        raise NotFound(f"no node {name}; an act takes the whole id: {', '.join(begun[:5])}") from None
+        raise NotFound(f"no node {name}; an act takes the whole id: {', '.join(begun)}") from None
 
 
 def goes_on(facts: Sequence[str], *, dry_run: bool, yes: bool) -> bool:

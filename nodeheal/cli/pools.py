@@ -33,7 +33,7 @@ def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
     elif not found:
         say("no pool yet: no node has reported, or was enrolled")
     else:
-        say_table(POOL_HEAD, [pool_cells(row) for row in found], is_wide=form is Form.wide)
+        say_table(POOL_HEAD, [pool_cells(row, world.clock()) for row in found], is_wide=form is Form.wide)
         say(*why_extra(found))
 
 

@@ -21,7 +21,7 @@ def as_lines(view: FleetView, width: int | None) -> list[str]:
     told = _stopped(view, width)
     if not view.pools:
         return [*told, "No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."]
-    told += _table(POOL_HEAD, [pool_cells(row) for row in view.pools], width)
+    told += _table(POOL_HEAD, [pool_cells(row, view.at) for row in view.pools], width)
     told += [part for line in why_extra(view.pools) for part in wrapped(line, width or 0)]
     told += ["", *_waiting(view, width), *wrapped(last_day_text(view), width or 0)]
     if view.open:
@@ -40,23 +40,21 @@ def _stopped(view: FleetView, width: int | None) -> list[str]:
     return [*wrapped(told, width or 0), "  nodeheal reconcile --dry-run", ""]
 
 
-def pool_cells(row: PoolRow) -> tuple[str, ...]:
+def pool_cells(row: PoolRow, now: datetime) -> tuple[str, ...]:
     """A pool's line."""
-    count = row.availability.get
-    slots = f"{row.slots - row.extra}+{row.extra}" if row.extra else str(row.slots)
+    counts, slots = ["-"] * 7, "?"
+    if row.size is not None and row.slots is not None:
+        groups = ({Availability.FREE, Availability.UP}, {Availability.BUSY}, HELD, {Availability.PROBATION}, OUT)
+        nodes = [sum(row.availability.get(word, 0) for word in group) for group in groups]
+        counts = [str(count) for count in (row.size, *nodes, row.spares)]
+        slots = f"{row.slots - row.extra}+{row.extra}" if row.extra else str(row.slots)
     return (
         row.pool,
         row.mode,
-        str(row.size),
-        str(count(Availability.FREE, 0) + count(Availability.UP, 0)),
-        str(count(Availability.BUSY, 0)),
-        str(sum(count(word, 0) for word in HELD)),
-        str(count(Availability.PROBATION, 0)),
-        str(sum(count(word, 0) for word in OUT)),
-        str(row.spares),
+        *counts,
         f"{row.slots_held} of {slots}",
         "open" if row.breaker_opened_at else "closed",
-        "; ".join(_notes(row)) or "-",
+        "; ".join(_notes(row, now)) or "-",
     )
 
 
@@ -67,12 +65,14 @@ def why_extra(pools: Sequence[PoolRow]) -> list[str]:
     return ["BUDGET: after + are more slots, for as long as nodes are quarantined."]
 
 
-def _notes(row: PoolRow) -> list[str]:
+def _notes(row: PoolRow, now: datetime) -> list[str]:
+    counted_at = [f"counted {age(row.counted_at, now)} ago"] if row.counted_at else []
+    uncounted = ["not counted yet"] if row.size is None else []
     out = [f"{count} {word}" for word, count in row.availability.items() if word in _UNUSUAL]
     waiting = [f"{counted(row.in_line, 'incident waits', 'incidents wait')} for a slot"] if row.in_line else []
     until = row.paused_until
     paused = [f"paused until {until:%Y-%m-%d %H:%M:%S} UTC ({row.paused_why})"] if until else []
-    return [*paused, *out, *waiting]
+    return [*uncounted, *counted_at, *paused, *out, *waiting]
 
 
 _UNUSUAL = HELD | OUT | {Availability.ENROLLED}

@@ -169,6 +169,7 @@ POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
 POLICY_OUTPUT = "PolicyPlace"  # of the stack: ids of application, environment, profile and strategy, separated by "/"
+NODE_ROLES_OUTPUT = "NodeRoleIds"  # of the stack: ids of the roles of nodes, separated by ","
 ACTS_OUTPUT = "ActsUrl"  # of the stack: the address of the API by which people act
 CHANNELS_OUTPUT = "Channels"  # of the stack: as in ENV_CHANNELS
 METRICS_NAMESPACE = "nodeheal"

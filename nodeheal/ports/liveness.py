@@ -14,7 +14,7 @@ class Heartbeats(Protocol):
         """Every machine's newest one, by its id; eventually consistent. What cannot be read is left out."""
 
     def of(self, machine_id: str) -> Heartbeat | None:
-        """One machine's newest one; eventually consistent. Looks through all: for a person, not for a loop."""
+        """One machine's newest one; eventually consistent. It may look through all: for a person, not for a loop."""
 
     def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
         """Asks the machine to use this interval. It gets the request with the answer to its next heartbeat."""

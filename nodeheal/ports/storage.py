@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Action, IncidentState
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pause import Pause, Pauses
-from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.fleet.pool import Census, Pool
 from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.records_epoch import Epoch
@@ -233,12 +233,15 @@ class JobNotes(Protocol):
 class SweepCursor:
     """Where a look over all nodes has come to. Empty: at its beginning.
 
+    `counted`: the nodes of `pool` up to `after`; None: not all of them were counted.
+
     `due`: the pool with which the next run begins to see to what waits, where the last one came to no end.
     """
 
     pool: str = ""
     after: str = ""
     due: str = ""
+    counted: Census | None = None
 
 
 class FleetIndex(Protocol):

@@ -8,6 +8,7 @@ from nodeheal.contract.names import INCIDENT_ESCALATED
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
+from nodeheal.domain.fleet.pool import Census
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.ports import Ports
@@ -19,7 +20,7 @@ from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.notify.compose_records_back import compose_records_back
 from nodeheal.services.notify.deliver_notification import report_storm
-from nodeheal.services.recovery.pool_size import count, note_size
+from nodeheal.services.recovery.pool_size import LARGE_POOL, census_of, count, note_size
 from nodeheal.services.recovery.queue import wake_after_reset, wake_for_free_slots
 from nodeheal.services.send_digests import announce_digests
 
@@ -78,13 +79,12 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     pools, begun_at = sorted({*ports.fleet_index.pools(), *policy.pools}), ports.clock()
     done.storms = report_storm(ports)
     _see_to_pools(pools, begun_at + timedelta(seconds=DUE_SECONDS), done, ports, policy)
-    if policy.silence.enabled:
-        try:
-            heartbeats = ports.heartbeats.newest()
-            _look_over(pools, heartbeats, begun_at + timedelta(seconds=RUN_SECONDS), done, ports, policy)
-            done.interval_requests = request_interval(heartbeats, ports, policy)
-        except NotAccepted as error:
-            done.unfinished = str(error)  # "not now" from a service: the next run asks again
+    try:
+        heartbeats = ports.heartbeats.newest() if policy.silence.enabled else {}
+        _look_over(pools, heartbeats, begun_at + timedelta(seconds=RUN_SECONDS), done, ports, policy)
+        done.interval_requests = request_interval(heartbeats, ports, policy)
+    except NotAccepted as error:
+        done.unfinished = str(error)  # "not now" from a service: the next run asks again
     try:
         done.ranks = ask_after_ranks(pools, ports)
     except UNTRUE as error:
@@ -129,14 +129,32 @@ def _look_over(
     begun = ports.fleet_index.cursor()
     for pool, liveness_page, place in _portions(pools, ports):
         done.booted += record_missed_boots(liveness_page, heartbeats, ports)
-        _listen(pool, merge_heartbeats(liveness_page, heartbeats, ports.clock()), heartbeats, done, ports, policy)
+        if policy.silence.enabled:
+            _listen(pool, merge_heartbeats(liveness_page, heartbeats, ports.clock()), heartbeats, done, ports, policy)
+        before = begun.counted if begun.after and pool == begun.pool else Census()
+        place = _count(pool, liveness_page, before, place, done, ports)
         ports.fleet_index.save_cursor(place)  # after the look: a run that breaks off here looks at the same nodes again
         done.nodes += len(liveness_page)
-        if not place.after and (pool != begun.pool or not begun.after):
-            done.counted[pool] = count(node_liveness.state for node_liveness in liveness_page)
-            note_size(pool, done.counted[pool], ports)
         if done.nodes >= NODES_A_RUN or len(done.heard) >= LOOKS_A_RUN or ports.clock() >= stop_at:
             return  # the next run begins with the next pool, so that no pool's dead nodes keep others from a look
+
+
+def _count(
+    pool: str, liveness_page: list[NodeLiveness], before: Census | None, place: SweepCursor, done: Swept, ports: Ports
+) -> SweepCursor:
+    """Notes the count of the pool at its end; until then it is carried on with the cursor, which is returned."""
+    if before is None:
+        return place
+    if not before.states and not place.after and len(liveness_page) < LARGE_POOL:
+        done.counted[pool] = count(node_liveness.state for node_liveness in liveness_page)
+        note_size(pool, done.counted[pool], ports)
+        return place
+    census = before + census_of(liveness_page, ports)
+    if place.after:
+        return replace(place, counted=census)
+    done.counted[pool] = census.size
+    note_size(pool, census.size, ports, census)
+    return place
 
 
 def _start_what_was_lost(pool: str, ports: Ports) -> list[str]:
@@ -157,7 +175,7 @@ def _portions(pools: list[str], ports: Ports) -> Iterator[tuple[str, list[NodeLi
     for number, pool in enumerate(order):
         liveness_page, after = _some_of(pool, after, ports)
         following = order[(number + 1) % len(order)]
-        yield pool, liveness_page, replace(place, pool=pool if after else following, after=after)
+        yield pool, liveness_page, replace(place, pool=pool if after else following, after=after, counted=None)
         after = ""
 
 

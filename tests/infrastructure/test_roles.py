@@ -98,7 +98,12 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "incidents rma": (READ_POOLS, LIST_POOL, READ_INCIDENT),
     "inject": (READ_NODE, INJECT, Request("ssm:SendCommand", HYBRID, TAGGED)),
     "nodes list": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
-    "nodes show": (READ_NODE, SEE_POLICY),
+    "nodes show": (
+        READ_NODE,
+        SEE_POLICY,
+        Request("dynamodb:GetItem", BEATS, {"dynamodb:LeadingKeys": f"AROA{'X' * 17}:mi-0a1"}),
+        Request("cloudformation:DescribeStacks", f"{ARN.format('cloudformation')}stack/{names.STACK}/1"),
+    ),
     "nodes unenrolled": (item("Query", names.UNENROLLED_PK, on=INDEX),),
     "nodes enroll": (READ_NODE, act(ActKind.ENROLL), TAG),
     "nodes release": (READ_NODE, act(ActKind.RELEASE)),

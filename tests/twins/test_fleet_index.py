@@ -7,8 +7,9 @@ import pytest
 from moto import mock_aws
 
 from nodeheal.adapters.aws.items import Table, to_item
-from nodeheal.contract.vocabulary import Ending, IncidentState, NodeState
-from nodeheal.domain.fleet.liveness import NodeLiveness
+from nodeheal.contract.vocabulary import Availability, Ending, IncidentState, NodeState, SchedulerKind
+from nodeheal.domain.fleet.liveness import liveness_of
+from nodeheal.domain.fleet.pool import Census
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import SweepCursor
@@ -79,13 +80,23 @@ def test_a_pool_is_known_too_whose_first_node_came_with_a_fault(ports: Ports) ->
     assert list(ports.fleet_index.pools()) == ["h100"]
 
 
-def test_a_liveness_page_shows_when_the_node_was_last_heard_and_where_it_is_in_its_life(ports: Ports) -> None:
-    ports.nodes.save(node("mi-1", state=NodeState.PROBATION, last_seen=NOW))
-
-    assert ports.fleet_index.liveness_page("demo", "", 10) == (
-        [NodeLiveness("mi-1", NOW, NodeState.PROBATION, "mi-1", "boot-1")],
-        "",
+def test_a_liveness_page_shows_when_the_node_was_last_heard_and_what_it_is_counted_by(ports: Ports) -> None:
+    plain = node("mi-1", last_seen=NOW)
+    busy = node(
+        "mi-2",
+        last_seen=NOW,
+        state=NodeState.PROBATION,
+        scheduler=SchedulerKind.SLURM,
+        probation_until=LATER,
+        open_incident="inc-1",
+        job_id="llama",
+        claimed_by="mistral",
+        is_spare=True,
     )
+    ports.nodes.save(plain)
+    ports.nodes.save(busy)
+
+    assert ports.fleet_index.liveness_page("demo", "", 10) == ([liveness_of(plain), liveness_of(busy)], "")
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])
@@ -224,7 +235,8 @@ def test_who_consumes_a_few_records_has_read_no_more_than_a_page(monkeypatch: py
 def test_a_look_begins_at_the_beginning_and_goes_on_where_the_last_one_ended(ports: Ports) -> None:
     assert ports.fleet_index.cursor() == SweepCursor()
 
-    for place in (SweepCursor("h100", "mi-1"), SweepCursor("a100")):
+    counted = Census({NodeState.HEALTHY: 2, NodeState.RETIRED: 1}, {Availability.FREE: 2, Availability.RETIRED: 1}, 1)
+    for place in (SweepCursor("h100", "mi-1", counted=counted), SweepCursor("a100")):
         ports.fleet_index.save_cursor(place)
 
         assert ports.fleet_index.cursor() == place

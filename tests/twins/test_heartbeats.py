@@ -8,11 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from moto import mock_aws
 
+from nodeheal.adapters.aws import calls
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.agent.transport import heartbeat_client as agent
+from nodeheal.api import aws
 from nodeheal.contract import names
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.ports import Ports
@@ -77,6 +80,64 @@ def test_a_heartbeat_under_another_role_is_nobodys() -> None:
 
         assert believed.newest() == {A: own}
         assert believed.of(A) == own
+
+
+@pytest.mark.parametrize("known", ["given", "found"])
+def test_where_the_roles_are_known_no_other_items_are_read_for_one_machine(
+    monkeypatch: pytest.MonkeyPatch, known: str
+) -> None:
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(variable, "test")
+    roles = ["AROA1", "AROA2", "AROA3"]
+    with mock_aws():
+        ports = dynamo_ports(FrozenClock())
+        old, new = beats(ports, A, role="AROA1"), beats(ports, A, role="AROA2", seconds=60)
+        beats(ports, A, role="AROA9", seconds=120)
+        client, table, calls = client_of(ports), names.HEARTBEATS_TABLE, list[str]()
+        client.meta.events.register("before-call.dynamodb", lambda model, **_: calls.append(model.name))
+        store = (
+            DynamoHeartbeats(client, table, roles)
+            if known == "given"
+            else DynamoHeartbeats(client, table, find_roles=lambda: roles)
+        )
+
+        assert old.at < new.at
+        assert store.of(A) == new
+        assert store.of(B) is None
+        assert calls == ["GetItem"] * 6
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+def test_a_person_reads_one_machines_heartbeat_by_the_roles_that_the_stack_names(
+    monkeypatch: pytest.MonkeyPatch, may_read: bool
+) -> None:
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(variable, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    called: list[str] = []
+    outputs = [{"OutputKey": names.NODE_ROLES_OUTPUT, "OutputValue": "AROA1,AROA2"}]
+
+    class CloudFormation:
+        def describe_stacks(self, **_: str) -> dict[str, Any]:
+            called.append("DescribeStacks")
+            if not may_read:
+                raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DescribeStacks")
+            return {"Stacks": [{"Outputs": outputs}]}
+
+    with mock_aws():
+        calls.client.cache_clear()  # a client keeps the credentials of its beginning
+        given = beats(dynamo_ports(FrozenClock()), A)
+        calls.client("dynamodb").meta.events.register(
+            "before-call.dynamodb", lambda model, **_: called.append(model.name)
+        )
+        heartbeats = aws.ports("state").heartbeats
+        calls.client.cache_clear()
+        monkeypatch.setattr(calls, "client", lambda service: CloudFormation())
+
+        read = [heartbeats.of(A), heartbeats.of(A)]
+
+    assert read == [given, given]
+    assert called == (["DescribeStacks", *["GetItem"] * 4] if may_read else ["DescribeStacks", "Scan", "Scan"])
 
 
 def test_a_machine_is_not_taken_for_another_whose_id_contains_its_own(ports: Ports) -> None:

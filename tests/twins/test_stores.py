@@ -20,9 +20,18 @@ from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStor
 from nodeheal.contract import names
 from nodeheal.contract.health_event import Accelerator, NodeFact, NodeHardwareReported
 from nodeheal.contract.steps import AttemptLimit, Decision
-from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Step, VerbName
+from nodeheal.contract.vocabulary import (
+    Action,
+    Availability,
+    Ending,
+    IncidentState,
+    JobState,
+    NodeState,
+    Step,
+    VerbName,
+)
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.fleet.pool import Census, Pool
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.operation import Operation, OperationState
@@ -397,7 +406,8 @@ def test_a_pool_that_was_never_written_has_no_guardrails_on(ports: Ports) -> Non
 
 def test_a_pools_guardrails_come_back_as_they_were_saved_once(ports: Ports) -> None:
     tripped = Pool("demo").tripped("rack r7", NOW)
-    reset = replace(tripped, breaker_reset_at=NOW)
+    counted = Census({NodeState.HEALTHY: 3}, {Availability.FREE: 1, Availability.BUSY: 2}, 1)
+    reset = replace(tripped, breaker_reset_at=NOW, nodes=3, counted_at=NOW, census=counted)
 
     assert ports.pools.save(reset)
     assert not ports.pools.save(tripped)

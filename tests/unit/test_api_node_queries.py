@@ -1,5 +1,6 @@
 """Since when a node is as it is, and what is left to be done with it."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.isolate import DRAINED
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.recovery.pool_size import note_size
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 from tests.unit.test_decide_among_others import with_policy
@@ -81,3 +83,13 @@ def test_a_stop_and_start_is_left_only_where_its_pool_has_them(policy: RecoveryP
 
     assert (Action.STOP_START in left) is has_it
     assert (Action.RESTART_WORKLOAD in left, left[Action.REBOOT]) == (False, 1)
+
+
+def test_the_slots_of_a_pool_that_was_counted_are_known_without_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = world(is_broken=False)
+    note_size("demo", 1_000, ports)
+    policy = with_policy(default_pool={"budget": {"max_nodes": 50, "max_percent": 2}})
+    monkeypatch.setattr(type(ports.nodes), "in_pool", lambda *_: pytest.fail("all nodes of the pool were read"))
+    later = replace(ports, clock=FrozenClock(NOW + timedelta(days=1)))
+
+    assert node_queries.node(NODE, later, policy).slots == 20

@@ -29,11 +29,12 @@ from nodeheal.cli.table import fitted
 from nodeheal.cli.watch import Screen, drawn, press, typed
 from nodeheal.contract import names
 from nodeheal.contract.acts import Act, ActDone, RecoveryRequested
-from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Trouble, Verdict
+from nodeheal.contract.vocabulary import Action, Availability, JobState, NodeState, SchedulerKind, Trouble, Verdict
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import moved
 from nodeheal.domain.fleet.pause import NO_PAUSES
+from nodeheal.domain.fleet.pool import Census
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.records_epoch import Epoch
@@ -289,6 +290,28 @@ def test_every_pool_is_listed_and_nodes_are_listed_with_and_without_their_pool(c
     assert "1 node: 1 FREE" in run("nodes", "list", "other")
 
 
+def test_of_a_large_pool_the_screens_say_when_it_was_counted(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeheal.services.recovery.pool_size.LARGE_POOL", 2)
+    before = [run("status"), run("pools", "list")]
+    census = Census({NodeState.HEALTHY: 90_000, NodeState.RETIRED: 7}, {Availability.FREE: 80_000}, 5)
+    counted = replace(cluster.ports.pools.get("demo"), census=census, counted_at=cluster.clock())
+    cluster.ports.pools.save(counted)
+    cluster.clock.advance(40)
+
+    after = [run("status"), run("pools", "list")]
+
+    for screens, cells, note in (
+        (before, ["-", "-", "-", "-", "-", "-", "-", "0", "of", "?"], "not counted yet"),
+        (after, ["90000", "80000", "0", "0", "0", "0", "5", "0", "of"], "counted 40s ago"),
+    ):
+        for said in screens:
+            [line] = [line for line in said.splitlines() if line.startswith("demo ")]
+            assert line.split()[2 : 2 + len(cells)] == cells
+            assert note in said
+
+
 def test_a_node_that_sends_no_heartbeats_any_more_is_marked(cluster: FakeCluster) -> None:
     for name, ago in ((PEER, 60), (SPARE, 360)):
         beat = Heartbeat(f"role:{name}", "boot-1", cluster.clock() - timedelta(seconds=ago), 60.0)
@@ -483,6 +506,17 @@ def test_a_node_is_shown_by_its_beginning_and_acted_on_by_its_whole_name_only(cl
 
     run("nodes", "reboot", BROKEN[:8], "--why", "x", code=1)
     assert cluster.commands == []
+
+
+def test_of_the_nodes_that_a_beginning_fits_a_few_are_named(cluster: FakeCluster) -> None:
+    for number in range(8):
+        cluster.ports.nodes.save(node(f"i-0abc{number}", pool="other"))
+
+    several = run("nodes", "show", "i-0a", code=1)
+    whole = run("nodes", "reboot", "i-0a", "--why", "x", code=1)
+
+    assert "i-0a may be any of i-0abc0, i-0abc1, i-0abc2, i-0abc3, i-0abc4 and more: give more of it" in several
+    assert "an act takes the whole id: i-0abc0, i-0abc1, i-0abc2, i-0abc3, i-0abc4" in whole
 
 
 @pytest.mark.parametrize(

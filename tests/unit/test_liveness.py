@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.agent.runtime.config import AgentConfig
-from nodeheal.contract.vocabulary import NodeState, Verdict
+from nodeheal.contract.vocabulary import NodeState, SchedulerKind, Verdict
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import (
     CONFIRMED,
     UNREACHABLE,
@@ -27,7 +28,9 @@ ECS_BLIND = ProbeAnswer("ECS", is_up=None, text="not registered")
 
 
 def seen(number: int, seconds_ago: float, state: NodeState = NodeState.HEALTHY) -> NodeLiveness:
-    return NodeLiveness(f"mi-{number:03}", NOW - timedelta(seconds=seconds_ago), state)
+    return NodeLiveness(
+        f"mi-{number:03}", NOW - timedelta(seconds=seconds_ago), state, Cluster(SchedulerKind.ECS, "training")
+    )
 
 
 def found(*liveness_page: NodeLiveness) -> SilentNodes:

@@ -13,7 +13,14 @@ from botocore.exceptions import ClientError
 
 from lambdas import validate_policy
 from nodeheal.adapters.aws import policy_documents
-from nodeheal.adapters.aws.policy_documents import Deployed, NotDeployed, PolicyDocuments, PolicyPlace, deployed_place
+from nodeheal.adapters.aws.policy_documents import (
+    Deployed,
+    NotDeployed,
+    PolicyDocuments,
+    PolicyPlace,
+    deployed_node_roles,
+    deployed_place,
+)
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound
 from tests.unit.builders import NOW
@@ -297,6 +304,13 @@ def test_the_history_is_in_order_whatever_order_appconfig_lists_it_in(appconfig:
 def test_the_stack_says_where_its_policy_is() -> None:
     """AppConfig may have several applications of one name: a stack that was removed leaves its own."""
     assert deployed_place(FakeStacks({"BusName": "nodeheal", names.POLICY_OUTPUT: "a/e/p/s"})) == PLACE
+
+
+def test_the_stack_says_which_roles_its_nodes_have() -> None:
+    assert deployed_node_roles(FakeStacks({names.NODE_ROLES_OUTPUT: "AROA1,AROA2"})) == ["AROA1", "AROA2"]
+    assert deployed_node_roles(FakeStacks({"BusName": "nodeheal"})) == []
+    assert deployed_node_roles(FakeStacks(None)) == []
+    assert deployed_node_roles(FakeStacks(None, code="AccessDenied", message="not authorized")) == []
 
 
 @pytest.mark.parametrize("stacks", [{"BusName": "nodeheal"}, None])

@@ -1,14 +1,20 @@
 """How many nodes a pool has: counted by the sweep, believed while that is fresh."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from nodeheal.contract.vocabulary import NodeState
+from nodeheal.contract.names import DRAIN, OPERATOR_REQUEST
+from nodeheal.contract.vocabulary import Availability, NodeState
+from nodeheal.domain.fleet.pool import Census
+from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.recovery.pool_size import GOOD_FOR, note_size, size_of
+from nodeheal.ports.storage import SweepCursor
+from nodeheal.services.recovery.pool_size import GOOD_FOR, census_of, note_size, size_of
+from nodeheal.services.saving import change_node
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 
 POOL = "demo"
 
@@ -92,17 +98,66 @@ def test_counting_leaves_the_guardrails_as_they_are(ports: Ports) -> None:
     assert (pool.breaker_why, pool.nodes) == ("a storm", 3)
 
 
-def test_a_pool_that_takes_several_sweeps_is_not_taken_for_a_part_of_it(
-    ports: Ports, monkeypatch: pytest.MonkeyPatch
+def test_a_pool_that_takes_several_sweeps_is_counted_at_its_end(
+    ports: Ports, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nodeheal.services.sweep.NODES_A_RUN", 2)
     monkeypatch.setattr("nodeheal.services.sweep.NODES_A_PAGE", 2)
+    known = []
 
-    for _ in range(2):
+    for _ in range(4):
         sweep(ports, ACT)
+        known.append((ports.pools.get(POOL).nodes, ports.pools.get(POOL).counted_at))
+        clock.now += timedelta(minutes=1)
+        for number in range(3):
+            change_node(f"mi-{number}", ports, lambda known: replace(known, last_seen=clock.now))
 
-    assert ports.pools.get(POOL).counted_at is None
-    assert size(ports) == 3
+    second = NOW + timedelta(minutes=1)
+    assert known == [(0, None), (3, second), (3, second), (3, second)]
+    assert ports.fleet_index.cursor() == SweepCursor(POOL)
+
+
+@pytest.mark.parametrize("has_counted", [True, False])
+def test_only_a_part_of_a_pool_whose_beginning_was_not_counted_is_no_count(ports: Ports, has_counted: bool) -> None:
+    counted = Census({NodeState.HEALTHY: 2}, {Availability.FREE: 2}) if has_counted else None
+    ports.fleet_index.save_cursor(SweepCursor(POOL, "mi-1", counted=counted))
+
+    done = sweep(ports, ACT)
+
+    assert done.nodes == 1
+    assert done.counted == ({POOL: 3} if has_counted else {})
+
+
+def test_a_census_is_kept_of_large_pools_only(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep(ports, ACT)
+    small = ports.pools.get(POOL).census
+    monkeypatch.setattr("nodeheal.services.sweep.LARGE_POOL", 3)
+    sweep(ports, ACT)
+    large = ports.pools.get(POOL).census
+    monkeypatch.undo()
+    sweep(ports, ACT)
+
+    assert small is None
+    assert large == Census({NodeState.HEALTHY: 3}, {Availability.FREE: 3})
+    assert ports.pools.get(POOL).census is None
+
+
+def test_a_drain_of_many_incidents_is_looked_up_as_far_as_there_is_time_for(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        event = xid(node_id=f"mi-{number}", code=OPERATOR_REQUEST, subcode=DRAIN)
+        incident = Incident(incident_id_of(event), event.node_id, POOL, event, NOW, "policy-1")
+        known = replace(stored_node(ports, event.node_id), open_incident=incident.incident_id)
+        assert ports.incidents.open(incident, known)
+    nodes, _ = ports.fleet_index.liveness_page(POOL, "", 10)
+    exact = census_of(nodes, ports)
+    monkeypatch.setattr("nodeheal.services.recovery.pool_size._INCIDENTS_LOOKED_UP", 1)
+
+    rough = census_of(nodes, ports)
+
+    assert exact.availability == {Availability.DRAINING: 2, Availability.FREE: 1}
+    assert rough.availability == {Availability.DRAINING: 1, Availability.FREE: 1, Availability.SUSPECT: 1}
 
 
 def test_a_pool_without_nodes_is_counted_too(ports: Ports) -> None:

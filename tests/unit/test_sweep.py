@@ -185,8 +185,11 @@ def test_nobody_listens_where_the_policy_says_so() -> None:
     it = Cluster()
     it.add(A)
 
-    assert it.sweep(ACT.model_copy(update={"silence": Silence(enabled=False)})).silent == 0
+    done = it.sweep(ACT.model_copy(update={"silence": Silence(enabled=False)}))
+
+    assert done.silent == 0
     assert it.incidents == []
+    assert done.counted == {"demo": 21}
 
 
 # The job -------------------------------------------------------------------------------------------------------------
@@ -386,7 +389,7 @@ def test_a_run_that_has_read_so_many_leaves_the_next_pool_to_the_next_run_which_
 
     runs = [it.sweep() for _ in range(2)]
 
-    assert [(run.nodes, list(run.counted)) for run in runs] == [(12, []), (9, ["other"])]
+    assert [(run.nodes, list(run.counted)) for run in runs] == [(12, []), (9, ["demo", "other"])]
 
 
 def test_where_there_is_no_pool_there_is_nothing_to_do() -> None:

@@ -399,7 +399,7 @@ def _not_reporting(node: Node, is_mute: bool, role: str | None, ours: str) -> It
 
 
 def _not_believed(node: Node, heartbeat: Heartbeat | None, account: Account) -> Iterator[NodeProblem]:
-    trusted = account.outputs.get("NodeRoleIds", "")
+    trusted = account.outputs.get(names.NODE_ROLES_OUTPUT, "")
     if heartbeat is not None and trusted and heartbeat.role_id not in trusted.split(","):
         yield _unknown_role(heartbeat.role_id)
 

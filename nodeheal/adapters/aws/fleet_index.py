@@ -13,6 +13,20 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports.storage import SweepCursor
 
+_LIVENESS = (
+    "node_id",
+    "last_seen",
+    "state",
+    "instance_id",
+    "boot_id",
+    "cluster",
+    "probation_until",
+    "open_incident",
+    "job_id",
+    "claimed_by",
+    "is_spare",
+)
+
 
 class DynamoFleetIndex:
     """Implements FleetIndex."""
@@ -24,9 +38,9 @@ class DynamoFleetIndex:
         return sorted(plain(item)["pool"] for item in self._table.query(names.POOLS_PK, names.pool_pk("")))
 
     def liveness_page(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
-        kind, fields = names.node_pk(""), ("node_id", "last_seen", "state", "instance_id", "boot_id")
+        kind = names.node_pk("")
         items = self._table.page_index(
-            names.INDEX, names.pool_pk(pool), behind(kind, after), kind=kind, limit=limit, fields=fields
+            names.INDEX, names.pool_pk(pool), behind(kind, after), kind=kind, limit=limit, fields=_LIVENESS
         )
         rows = [from_item(NodeLiveness, item) for item in items]
         return rows, "" if len(rows) < limit else rows[-1].node_id

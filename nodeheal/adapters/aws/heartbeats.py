@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -30,23 +30,34 @@ _FIELDS = {
 class DynamoHeartbeats:
     """Implements Heartbeats."""
 
-    def __init__(self, client: "DynamoDBClient", table: str, roles: Collection[str] = ()) -> None:
-        """`roles`: ids of the roles whose session names AWS sets to machine ids; other items are ignored.
-        Empty: all.
+    def __init__(
+        self,
+        client: "DynamoDBClient",
+        table: str,
+        roles: Collection[str] = (),
+        find_roles: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """`roles`: ids of the roles whose session names AWS sets to machine ids; other items are ignored. Empty: all.
+
+        `find_roles`: looks them up where one machine's heartbeat is read without them; empty: they are not known.
         """
         self._client = client
         self._table = table
         self._roles = frozenset(roles)
+        self._find_roles = find_roles
 
     def newest(self) -> Mapping[str, Heartbeat]:
         return self._newest(self._scan())
 
     def of(self, machine_id: str) -> Heartbeat | None:
-        # The key begins with the id of a role, which is not known here: DynamoDB scans all items, and returns one.
-        found = self._scan(
-            FilterExpression="contains(#who, :machine)", ExpressionAttributeValues={":machine": {"S": machine_id}}
-        )
-        return self._newest(found).get(machine_id)
+        roles = self._roles or self._find_roles()
+        if not roles:  # the key begins with one: DynamoDB scans all items, and returns this machine's
+            items: Iterable[Item] = self._scan(
+                FilterExpression="contains(#who, :machine)", ExpressionAttributeValues={":machine": {"S": machine_id}}
+            )
+        else:
+            items = filter(None, (self._get(f"{role}:{machine_id}") for role in roles))
+        return self._newest(items).get(machine_id)
 
     def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
         from botocore.exceptions import ClientError
@@ -65,6 +76,16 @@ class DynamoHeartbeats:
             if code_of(error) != "ConditionalCheckFailedException":
                 raise
 
+    def _get(self, who: str) -> Item | None:
+        with throttles_named("GetItem"):
+            answer = self._client.get_item(
+                TableName=self._table,
+                Key={names.HEARTBEAT_KEY: {"S": who}},
+                ProjectionExpression=", ".join(_FIELDS),
+                ExpressionAttributeNames=_FIELDS,
+            )
+        return answer.get("Item")
+
     def _scan(self, **more: Any) -> Iterator[Item]:
         pages = self._client.get_paginator("scan").paginate(
             TableName=self._table,
@@ -76,7 +97,7 @@ class DynamoHeartbeats:
             for page in pages:
                 yield from page["Items"]
 
-    def _newest(self, items: Iterator[Item]) -> dict[str, Heartbeat]:
+    def _newest(self, items: Iterable[Item]) -> dict[str, Heartbeat]:
         """Return the newest by machine. A machine that got another role has an item under each."""
         found: dict[str, Heartbeat] = {}
         for item in items:

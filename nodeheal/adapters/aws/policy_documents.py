@@ -65,6 +65,18 @@ def deployed_acts_url(client: Any) -> str:
     return url
 
 
+def deployed_node_roles(client: Any) -> list[str]:
+    """Return the ids of the roles of the deployment's nodes; none where the caller cannot read the stack. `client`:
+    boto3's `cloudformation`.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return [role for role in _outputs(client).get(names.NODE_ROLES_OUTPUT, "").split(",") if role]
+    except (BotoCoreError, ClientError, NotFound):
+        return []
+
+
 def _outputs(client: Any) -> dict[str, str]:
     from botocore.exceptions import ClientError
 

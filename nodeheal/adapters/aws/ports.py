@@ -48,10 +48,12 @@ def aws_ports(
     hyperpod_clusters: Sequence[str] = (),
     controllers_once: Callable[[str], Any] | None = None,
     task_roles: Sequence[str] = (),
+    find_node_roles: Callable[[], Collection[str]] = tuple,
 ) -> Ports:
     """Create ports over the AWS clients of `make` and `make_once`; each client is created when its port is
     first used. `controllers_once`: of the role that asks clusters' controllers; None: the caller asks them.
-    `task_roles`: those that a job's program may be given.
+    `task_roles`: those that a job's program may be given. `find_node_roles`: finds the nodes' roles for a caller that
+    gives no `node_role_ids`.
     """
     rows = Table(make("dynamodb"), table)
     hyperpod = HyperPodMachines(make, make_once, hyperpod_clusters)
@@ -74,7 +76,7 @@ def aws_ports(
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn, run_job_arn),
         notifier=AwsNotifier(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
         fleet_index=DynamoFleetIndex(rows),
-        heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE, node_role_ids),
+        heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE, node_role_ids, find_node_roles),
         epoch=DynamoRecordsEpoch(rows, rows.client, names.HEARTBEATS_TABLE),
         enrolment_tags=AwsEnrolmentTags(make, hyperpod),
         liveness_probes=AwsLivenessProbes(served, partial(make, "ssm"), partial(make, "ec2"), hyperpod, clock),

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from nodeheal.contract.vocabulary import Availability, NodeState
+from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.recovery.incident import Incident
 
@@ -10,7 +11,9 @@ HELD = frozenset({Availability.SUSPECT, Availability.DRAINING})
 OUT = frozenset({Availability.DRAINED, *(Availability(state) for state in OUT_OF_SERVICE)})
 
 
-def availability(node: Node, incident: Incident | None, now: datetime, *, starts_jobs: bool) -> Availability:
+def availability(
+    node: Node | NodeLiveness, incident: Incident | None, now: datetime, *, starts_jobs: bool
+) -> Availability:
     """Return the word for a node. `incident`: its open one. `starts_jobs`: nodeheal starts all jobs there."""
     is_drain = incident is not None and incident.is_drain
     if node.state in OUT_OF_SERVICE:

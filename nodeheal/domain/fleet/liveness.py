@@ -5,14 +5,15 @@ Silence alone proves nothing.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from pydantic import Field
 
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.vocabulary import NodeState, Verdict
-from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, BootView, Node
+from nodeheal.domain.fleet.cluster import Cluster
+from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, BootView, Node, is_past_probation
 from nodeheal.domain.policy.policy_models import DAY, Breaker
 
 # A network cut shows at each node a little later: heartbeats are out of step by up to one interval.
@@ -115,31 +116,53 @@ class Silence(Frozen):
 
 @dataclass(frozen=True)
 class NodeLiveness:
-    """What the sweep reads of a node first. It is eventually consistent."""
+    """What the sweep reads of a node first: to find silent nodes, and to count. It is eventually consistent."""
 
     node_id: str
     last_seen: datetime
     state: NodeState
+    cluster: Cluster
     instance_id: str = ""
     boot_id: str = ""
     every_seconds: float = 0.0  # the interval that its machine says it keeps; 0: it has said nothing of the kind
+    probation_until: datetime | None = None
+    open_incident: str | None = None
+    job_id: str | None = None
+    claimed_by: str | None = None
+    is_spare: bool = False
 
     def with_heartbeat(self, heartbeat: Heartbeat | None, now: datetime) -> "NodeLiveness":
         """Returns it with the machine's own heartbeat, if there is one."""
         if heartbeat is None:
             return self
-        seen = max(self.last_seen, heartbeat.trusted_time(now))  # spelled out: a sweep does this for every node
-        return NodeLiveness(self.node_id, seen, self.state, self.instance_id, self.boot_id, heartbeat.interval_seconds)
+        last_seen = max(self.last_seen, heartbeat.trusted_time(now))
+        return replace(self, last_seen=last_seen, every_seconds=heartbeat.interval_seconds)
 
     @property
     def is_watched(self) -> bool:
         """Whether its silence would be reported."""
         return self.state not in _NOT_WATCHED
 
+    def is_past_probation(self, now: datetime) -> bool:
+        """As of the node."""
+        return is_past_probation(self.state, self.probation_until, now)
+
 
 def liveness_of(node: Node) -> NodeLiveness:
     """Returns what the sweep would read of the node."""
-    return NodeLiveness(node.node_id, node.last_seen, node.state, node.instance_id, node.boot_id)
+    return NodeLiveness(
+        node_id=node.node_id,
+        last_seen=node.last_seen,
+        state=node.state,
+        instance_id=node.instance_id,
+        boot_id=node.boot_id,
+        cluster=node.cluster,
+        probation_until=node.probation_until,
+        open_incident=node.open_incident,
+        job_id=node.job_id,
+        claimed_by=node.claimed_by,
+        is_spare=node.is_spare,
+    )
 
 
 @dataclass(frozen=True)

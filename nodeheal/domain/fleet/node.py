@@ -231,7 +231,7 @@ class Node:
 
     def is_past_probation(self, now: datetime) -> bool:
         """Tells whether its probation has ended without a fault. It counts as healthy again then."""
-        return self.state is NodeState.PROBATION and self.probation_until is not None and self.probation_until <= now
+        return is_past_probation(self.state, self.probation_until, now)
 
     def as_shown(self, now: datetime) -> "Node":
         """Returns the node as people see it: healthy once its probation is over; before, the reason says until when.
@@ -247,6 +247,11 @@ class Node:
                 self, state_reason=f"on probation until {self.probation_until:%H:%M} UTC; {self.state_reason}"
             )
         return self
+
+
+def is_past_probation(state: NodeState, until: datetime | None, now: datetime) -> bool:
+    """Tells whether a node in this state, on probation until then, has passed it."""
+    return state is NodeState.PROBATION and until is not None and until <= now
 
 
 def may_move(current: NodeState, target: NodeState) -> bool:

@@ -1,12 +1,41 @@
-"""A pool's breaker, which only a human resets."""
+"""A pool: how many nodes it has, and its breaker, which only a human resets."""
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeVar
+
+from nodeheal.contract.vocabulary import Availability, NodeState
+from nodeheal.domain.fleet.node import ABSENT
+
+Word = TypeVar("Word", NodeState, Availability)
+
+
+@dataclass(frozen=True)
+class Census:
+    """A pool's nodes, counted by state and by whether a job can start there. `spares`: those that are not absent."""
+
+    states: Mapping[NodeState, int] = field(default_factory=dict)
+    availability: Mapping[Availability, int] = field(default_factory=dict)
+    spares: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many nodes there are to be disrupted."""
+        return sum(count for state, count in self.states.items() if state not in ABSENT)
+
+    def __add__(self, other: "Census") -> "Census":
+        return Census(
+            _sum(self.states, other.states),
+            _sum(self.availability, other.availability),
+            self.spares + other.spares,
+        )
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The breaker of a pool. `version` counts writes: a save succeeds only over the version that was read."""
+    """A pool. `version` counts writes: a save succeeds only over the version that was read."""
 
     name: str
     breaker_opened_at: datetime | None = None  # None: closed
@@ -15,6 +44,7 @@ class Pool:
     breaker_reset_why: str = ""
     nodes: int = 0  # how many it had when they were last counted
     counted_at: datetime | None = None
+    census: Census | None = None  # of then; kept only of a pool that is too large to be counted for a screen
     version: int = 0
 
     @property
@@ -35,3 +65,7 @@ class Pool:
         """Who has reset the breaker last, and why. An operator's reason begins with a name; empty: it names nobody."""
         who, _, why = self.breaker_reset_why.partition(": ")
         return (who, why) if why else ("", who)
+
+
+def _sum(first: Mapping[Word, int], second: Mapping[Word, int]) -> dict[Word, int]:
+    return dict(sorted((Counter(first) + Counter(second)).items()))
