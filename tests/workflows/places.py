@@ -18,7 +18,8 @@ PORTS = (frozenset(field.name for field in fields(Ports)) - {"channels", "consol
     "scheduler"
 }
 OF_WHOSE = {"launcher_for": "launcher", "machines_of": "machines"}
-OF_A_SCHEDULER = frozenset(CAPABILITIES) - {"machines"} | {"maker"}
+# A task definition that is registered once more starts nothing.
+OF_A_SCHEDULER = frozenset(CAPABILITIES) - {"machines", "definitions"} | {"maker"}
 IMAGINED = "replay.py"  # writes to a memory of its own
 SAVING = "services/saving.py"  # the loop: the place is where it is called
 CHANGES = {
