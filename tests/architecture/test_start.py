@@ -56,7 +56,7 @@ AT_MOST = {
     "nodes list": 126,  # the view, and the query beside the renderer
     "incidents list": 126,
     "incidents show inc-1234": 127,  # the view, and the query beside the renderer
-    "jobs list": 140,
+    "jobs list": 128,
     "jobs show llama": 155,  # the view, and the query beside the renderer
     "approve inc-1234 --why because": 139,  # refused by the same function as in the control plane
     "pools list": 140,
