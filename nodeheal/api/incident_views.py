@@ -1,6 +1,6 @@
 """Views of one incident and of many: their stories, what they add up to, and the record of one part."""
 
-from nodeheal.api.views import Time, View
+from nodeheal.api.base_view import Time, View
 from nodeheal.contract.vocabulary import Ending, IncidentState, Step, Verdict
 
 
@@ -132,9 +132,17 @@ class IncidentTally(View):
     lost_accelerator_hours: float
 
 
-class IncidentReport(View):
-    """All incidents of a time, the newest first, and what they add up to."""
+class LinkedIncident(IncidentView):
+    """An incident with the address of its workflow in the console."""
 
+    execution: str
+
+
+class IncidentReport(View):
+    """All incidents of a time (`30d`), the newest first, and what they add up to. `pool`: None: of all pools."""
+
+    since: str
+    pool: str | None
     tally: IncidentTally
     incidents: tuple[IncidentReview, ...]
 
@@ -164,12 +172,13 @@ class PartRepairRow(View):
 
 
 class PartView(View):
-    """The record of one part by its serial, oldest first. Drills are left out.
+    """The record of one part by its serial within a time (`90d`), oldest first. Drills are left out.
 
     `labels`: of the newest report. `places`: each node and address where it was. `evidence`: where the saved state of
     its node lies.
     """
 
+    since: str
     serial: str
     product: str
     labels: dict[str, str]

@@ -10,6 +10,8 @@ from nodeheal.api.job_views import (
     CheckpointRow,
     JobIncidentRow,
     JobView,
+    LinkedJob,
+    LinkedJobIncident,
     RankRow,
     RestartsView,
     RunRow,
@@ -86,6 +88,15 @@ def job(
         runs=tuple(_runs(record, known[-RUNS_SHOWN:])),
         incidents=tuple(map(_incident, incidents)),
     )
+
+
+def linked(
+    view: JobView, execution: str, execution_of: Callable[[str], str], *, owner_confirmed: bool | None
+) -> LinkedJob:
+    """Return the job with the addresses of its workflow and, by `execution_of`, of its incidents'; empty: nowhere."""
+    incidents = tuple(LinkedJobIncident(**dict(row), execution=execution_of(row.incident)) for row in view.incidents)
+    fields = {**dict(view), "incidents": incidents}
+    return LinkedJob(**fields, owner_confirmed=owner_confirmed, execution=execution or None)
 
 
 def standing(ahead: Sequence[Standing]) -> tuple[StandingRow, ...]:

@@ -1,6 +1,7 @@
 """Views of one job, with its runs and what its time went into."""
 
-from nodeheal.api.views import JobListRow, Time, View
+from nodeheal.api.base_view import Time, View
+from nodeheal.api.views import JobListRow
 from nodeheal.contract.job_spec import Checkpoints, RestartLimits
 from nodeheal.contract.vocabulary import ActKind, Ending, IncidentState, Trouble
 
@@ -179,3 +180,19 @@ class JobView(JobListRow):
     advice: AdviceView
     runs: tuple[RunRow, ...]
     incidents: tuple[JobIncidentRow, ...]
+
+
+class LinkedJobIncident(JobIncidentRow):
+    """An incident of a job, with the address of its workflow in the console."""
+
+    execution: str
+
+
+class LinkedJob(JobView):
+    """A job with what nodeheal does not know itself: whether its owner gets emails (None: it has none), and the
+    addresses of workflows in the console.
+    """
+
+    incidents: tuple[LinkedJobIncident, ...]
+    owner_confirmed: bool | None
+    execution: str | None

@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Generic, TypeVar
 
-from nodeheal.api.views import View
+from nodeheal.api.base_view import View
 from nodeheal.contract.json_text import read_json
 
 LONGEST_CURSOR = 1_024

@@ -1,11 +1,8 @@
 """Views: what a screen shows, as values that are written as JSON. Times are UTC, to the second."""
 
-from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer
-
+from nodeheal.api.base_view import Time, View
 from nodeheal.contract.health_event import Accelerator
 from nodeheal.contract.vocabulary import (
     Action,
@@ -23,14 +20,6 @@ from nodeheal.contract.vocabulary import (
     Verdict,
 )
 from nodeheal.domain.review.review import StateWord
-
-Time = Annotated[datetime, PlainSerializer(lambda at: at.isoformat(timespec="seconds"), when_used="json")]
-
-
-class View(BaseModel):
-    """A value that is shown."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class PoolRow(View):
@@ -302,6 +291,15 @@ class NodeRow(View):
     paused_until: Time | None
     paused_why: str | None
     reason: str
+
+
+class AccountFinding(View):
+    """What a check of the account and its deployment has found. `todo`: what to do about it; empty: nothing."""
+
+    what: str
+    state: str
+    detail: str
+    todo: str
 
 
 class Fact(View):

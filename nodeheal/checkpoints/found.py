@@ -69,7 +69,7 @@ class Listing:
         return self.checkpoints[: self.checkpoints.index(newest)] if newest else self.checkpoints
 
     def as_json(self) -> dict[str, object]:
-        """Return the form in which the command line prints it, and one process sends it to another."""
+        """Return the form in which one process sends it to another."""
         return asdict(self)
 
 

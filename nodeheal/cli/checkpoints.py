@@ -73,8 +73,11 @@ def _show(found: "Listing", as_json: bool) -> None:
     from nodeheal.domain.humanize import counted
 
     if as_json:
+        from nodeheal.api.file_views import CheckpointListing
+
         newest = found.newest_valid
-        say_json({**found.as_json(), "newest_valid": newest.path if newest else None})
+        fields = {**vars(found), "newest_valid": newest.path if newest else None}
+        say_json(CheckpointListing.model_validate(fields, from_attributes=True))
         return
     if not found.checkpoints:
         say(f"{found.directory}: no checkpoints of a format that nodeheal knows")

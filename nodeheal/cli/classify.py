@@ -1,6 +1,5 @@
 """`nodeheal classify`: the faults in a kernel log, and what the catalog says about each."""
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodeheal.cli.say import say
+from nodeheal.cli.say import say, say_json
 from nodeheal.contract.vocabulary import Action, Family, Verdict
 from nodeheal.parsers.log_format import LogFormat
 
 if TYPE_CHECKING:
+    from nodeheal.api.file_views import ClassifiedFault
     from nodeheal.parsers.finding import Finding
     from nodeheal.parsers.kernel_filter import Readable
     from nodeheal.parsers.kernel_log import Tally
@@ -43,7 +43,7 @@ def classify(
     try:
         with _opened(file) as log:
             for line_number, finding in read_findings(log, log_format, tally=tally):
-                sys.stdout.write(json.dumps(classified(line_number, finding)) + "\n")
+                say_json(classified(line_number, finding), indent=None)
                 sys.stdout.flush()
                 found += 1
     except BrokenPipeError:
@@ -75,24 +75,25 @@ def _told(tally: "Tally", found: int, log_format: LogFormat) -> Iterator[str]:
         yield f"{lines} with zero bytes, which no text has: UTF-16, an archive, or a damaged log"
 
 
-def classified(line_number: int, finding: "Finding") -> dict[str, str | int | None]:
-    """What the command prints about a fault. One that nobody has described goes to a human."""
+def classified(line_number: int, finding: "Finding") -> "ClassifiedFault":
+    """Return the view of a fault. One that nobody has described goes to a human."""
+    from nodeheal.api.file_views import ClassifiedFault
     from nodeheal.domain.faults.catalog import find
 
     row = find(finding.family, finding.code, finding.subcode)
-    return {
-        "line_number": line_number,
-        "family": finding.family.value,
-        "code": int(finding.code) if finding.family in _NUMBERED else finding.code,
-        "subcode": finding.subcode,
-        "component": finding.component,
-        "pid": finding.pid,
-        "verdict": (row.verdict if row else Verdict.UNKNOWN).value,
-        "action": (row.action if row else Action.ESCALATE).value,
-        "reason": row.why if row else _UNDESCRIBED,
-        "name": row.name if row else None,
-        "message": finding.message,
-    }
+    return ClassifiedFault(
+        line_number=line_number,
+        family=finding.family,
+        code=int(finding.code) if finding.family in _NUMBERED else finding.code,
+        subcode=finding.subcode,
+        component=finding.component,
+        pid=finding.pid,
+        verdict=row.verdict if row else Verdict.UNKNOWN,
+        action=row.action if row else Action.ESCALATE,
+        reason=row.why if row else _UNDESCRIBED,
+        name=row.name if row else None,
+        message=finding.message,
+    )
 
 
 @contextmanager

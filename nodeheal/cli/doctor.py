@@ -34,7 +34,9 @@ def doctor(table: Table = names.TABLE, as_json: AsJson = False) -> None:
         if not as_json:
             _tell(finding)
     if as_json:
-        say_json([vars(finding) for finding in found])
+        from nodeheal.api.views import AccountFinding
+
+        say_json([AccountFinding.model_validate(finding, from_attributes=True) for finding in found])
     counts = {state: sum(finding.state == state for finding in found) for state in (BAD, WARNING, UNKNOWN)}
     if not as_json:
         told = ", ".join(f"{count} {_MARKS[state].strip()}" for state, count in counts.items() if count)

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +11,10 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, Family, NextStepCondition
 
 if TYPE_CHECKING:
+    from nodeheal.api.file_views import FaultExplanation
     from nodeheal.domain.policy.policy import RecoveryPolicy
 
+_NUMBERED = (Family.xid, Family.sxid)
 _NEXT = {
     NextStepCondition.unproven: "when the one before did not help",
     NextStepCondition.repeated: "when the same accelerator shows it again and again",
@@ -79,21 +81,21 @@ def explain(
     family, code = _fault(fault)
     document = _in_force(ctx) if deployed else read_policy(policy or DEFAULT_POLICY)
     code, _, subcode = code.partition("/")
-    if family in (Family.xid, Family.sxid):
+    if family in _NUMBERED:
         if not code.isascii() or not code.isdigit():
             refuse(f"{family} codes are numbers; {code!r} is not one")
         code = str(int(code))
+    decided_by = "deployed" if deployed else str(policy) if policy else "built-in"
     try:
-        answer = _answer(family, code, subcode or None, product, pool, _actions(after), document)
+        answer = _answer(family, code, subcode or None, product, pool, _actions(after), document, decided_by)
     except ValidationError as error:
         refuse(*complaints("nodeheal explain", error, HealthEvent))
-    answer["policy"] = "deployed" if deployed else str(policy) if policy else "built-in"
     if deployed and pool != "default":
         say(*_notes(pool, document), aside=as_json)
     if as_json:
         say_json(answer)
         return
-    for label, text in _told(answer):
+    for label, text in _lines(answer):
         say(f"  {label:<13}{text}" if label else text)
 
 
@@ -137,8 +139,10 @@ def _answer(
     pool: str,
     after: list[Action],
     policy: "RecoveryPolicy",
-) -> dict[str, Any]:
-    from nodeheal.cli.imagined import decided, event_of, history_of
+    decided_by: str,
+) -> "FaultExplanation":
+    from nodeheal.api.file_views import FaultExplanation, NextStep
+    from nodeheal.api.imagined import decided, event_of, history_of
     from nodeheal.domain.faults.assessment import assess_faults
     from nodeheal.domain.faults.catalog import find
     from nodeheal.domain.faults.diagnosis import diagnose
@@ -146,78 +150,78 @@ def _answer(
     event, row = event_of(family, code, subcode, pool, product), find(family, code, subcode)
     fault = next(iter(diagnose([event], policy, pool)), None) or assess_faults(history_of(event, policy), policy).fault
     next_step, in_act_mode = decided(event, policy, after), decided(event, policy.acting(), after)
-    return {
-        "fault": fault.title,
-        "is_known": row is not None,
-        "family": family.value,
-        "code": code,
-        "subcode": subcode,
-        "meaning": row.meaning if row else None,
-        "scope": fault.scope.value,
-        "verdict": event.verdict.value,
-        "action": fault.ladder[0].value,
-        "ladder": [action.value for action in fault.ladder],
-        "next_rung": fault.next_rung.value,
-        "why": fault.why,
-        "keep": list(row.keep) if row else [],
-        "products": list(row.products) if row else [],
-        "drivers": row.drivers if row else "",
-        "source": row.source if row else None,
-        "pool": pool,
-        "pool_is_named": pool in policy.pools,
-        "mode": policy.pool(pool).mode_of(fault.ladder[0]).value,
-        "policy_version": policy.version,
-        "after": [action.value for action in after],
-        "next_step": next_step.step.value,
-        "reason": next_step.reason,
-        "in_act_mode": {"next_step": in_act_mode.step.value, "reason": in_act_mode.reason},
-    }
+    return FaultExplanation(
+        fault=fault.title,
+        is_known=row is not None,
+        family=family,
+        code=code,
+        subcode=subcode,
+        meaning=row.meaning if row else None,
+        scope=fault.scope,
+        verdict=event.verdict,
+        action=fault.ladder[0],
+        ladder=fault.ladder,
+        next_rung=fault.next_rung,
+        why=fault.why,
+        keep=row.keep if row else (),
+        products=row.products if row else (),
+        drivers=row.drivers if row else "",
+        source=row.source if row else None,
+        pool=pool,
+        pool_is_named=pool in policy.pools,
+        mode=policy.pool(pool).mode_of(fault.ladder[0]).value,
+        policy_version=policy.version,
+        after=tuple(after),
+        next_step=next_step.step,
+        reason=next_step.reason,
+        in_act_mode=NextStep(next_step=in_act_mode.step, reason=in_act_mode.reason),
+        policy=decided_by,
+    )
 
 
-def _perhaps(answer: dict[str, Any]) -> str:
+def _perhaps(answer: "FaultExplanation") -> str:
     """What may have been meant."""
     from difflib import get_close_matches
 
     from nodeheal.domain.faults.catalog import catalog
 
-    known = [row.code for row in catalog().values() if row.family.value == answer["family"]]
-    alike = get_close_matches(answer["code"], dict.fromkeys(known), n=3, cutoff=0.6)
-    alike += [code for code in dict.fromkeys(known) if code.endswith(f"_{answer['code']}") and code not in alike]
-    return f"; did you mean {', '.join(alike[:3])}?" if alike and answer["family"] not in ("xid", "sxid") else ""
+    known = [row.code for row in catalog().values() if row.family is answer.family]
+    alike = get_close_matches(answer.code, dict.fromkeys(known), n=3, cutoff=0.6)
+    alike += [code for code in dict.fromkeys(known) if code.endswith(f"_{answer.code}") and code not in alike]
+    return f"; did you mean {', '.join(alike[:3])}?" if alike and answer.family not in _NUMBERED else ""
 
 
-def _told(answer: dict[str, Any]) -> list[tuple[str, str]]:
-    ladder = ", then ".join(answer["ladder"])
-    when = f" ({_NEXT[NextStepCondition(answer['next_rung'])]})" if len(answer["ladder"]) > 1 else ""
+def _lines(answer: "FaultExplanation") -> list[tuple[str, str]]:
+    ladder = ", then ".join(answer.ladder)
+    when = f" ({_NEXT[answer.next_rung]})" if len(answer.ladder) > 1 else ""
     lines = [
-        ("", answer["fault"]),
-        ("meaning", answer["meaning"] or f"nobody has described this fault{_perhaps(answer)}"),
+        ("", answer.fault),
+        ("meaning", answer.meaning or f"nobody has described this fault{_perhaps(answer)}"),
         ("asks for", f"{ladder}{when}"),
-        ("why", answer["why"]),
-        ("known for", ", ".join(answer["products"])),
-        ("keep", ", ".join(answer["keep"])),
-        ("source", answer["source"] or ""),
-        ("decided by", _POLICIES.get(answer["policy"], answer["policy"])),
+        ("why", answer.why),
+        ("known for", ", ".join(answer.products)),
+        ("keep", ", ".join(answer.keep)),
+        ("source", answer.source or ""),
+        ("decided by", _POLICIES.get(answer.policy, answer.policy)),
         ("in pool", _pool_of(answer)),
-        ("after", ", ".join(answer["after"])),
+        ("after", ", ".join(answer.after)),
         *_next(answer),
     ]
     return [(label, text) for label, text in lines if text]
 
 
-def _pool_of(answer: dict[str, Any]) -> str:
-    is_default = answer["pool_is_named"] or answer["pool"] == "default"
-    asks = "" if answer["policy"] == "deployed" else " (whether there is such a pool, --deployed asks)"
+def _pool_of(answer: "FaultExplanation") -> str:
+    is_default = answer.pool_is_named or answer.pool == "default"
+    asks = "" if answer.policy == "deployed" else " (whether there is such a pool, --deployed asks)"
     how = "" if is_default else f"; not named in the policy, so that its default_pool holds{asks}"
-    return f"{answer['pool']} ({answer['mode']} mode, policy {answer['policy_version']}){how}"
+    return f"{answer.pool} ({answer.mode} mode, policy {answer.policy_version}){how}"
 
 
-def _next(answer: dict[str, Any]) -> list[tuple[str, str]]:
+def _next(answer: "FaultExplanation") -> list[tuple[str, str]]:
     """What comes next, and what would if it were let. Where nothing is ever tried, nothing comes after what was."""
-    told, acting = f"{answer['next_step']}: {answer['reason']}", answer["in_act_mode"]
-    if_it_acted = f"{acting['next_step']}: {acting['reason']}"
-    if told == if_it_acted:
-        return [("next step", told)]
-    if answer["after"] and answer["mode"] == "observe":
-        return [("next step", "none: in observe mode nothing would have been tried"), ("if it acted", if_it_acted)]
-    return [("next step", told), ("if it acted", if_it_acted)]
+    next_step, if_it_acted = (f"{step.next_step}: {step.reason}" for step in (answer, answer.in_act_mode))
+    if next_step == if_it_acted:
+        return [("next step", next_step)]
+    if answer.after and answer.mode == "observe":
+        next_step = "none: in observe mode nothing would have been tried"
+    return [("next step", next_step), ("if it acted", if_it_acted)]

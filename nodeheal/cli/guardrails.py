@@ -99,7 +99,7 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
         world = connect.ports(table)
         view = queries.breaker(connect.known_pool(pool, world), world)
     if as_json:
-        say_json(view.model_dump(mode="json"))
+        say_json(view)
     elif view.opened_at is None:
         say(f"the breaker of pool {pool} is closed")
     else:

@@ -85,7 +85,7 @@ def list_all(
         view = _incidents(world, pool, since, page, wanted)
         others = len(_incidents(world, pool, since).rows) if wanted and not view.rows else 0
     if form in (Form.json, Form.yaml):
-        say_rows(view.model_dump(mode="json"), page, form)
+        say_rows(view, page, form)
     elif not view.rows:
         say(_none_of(wanted, since, others))
     else:
@@ -98,6 +98,7 @@ def list_all(
 def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one incident: each decision and its reason, how long each part took, and what it cost."""
     from nodeheal.api import incident_queries
+    from nodeheal.api.incident_views import LinkedIncident
     from nodeheal.cli.incident_view import story_of
     from nodeheal.cli.lookup import incident_named
 
@@ -105,12 +106,12 @@ def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = Fal
     with clearly():
         world = connect.ports(table)
         name = incident_named(incident, world)
-        view = incident_queries.incident(name, world, lambda: connect.policy_copy(table))
-        console = connect.execution_url(name)
+        incident_view = incident_queries.incident(name, world, lambda: connect.policy_copy(table))
+        view = LinkedIncident(**dict(incident_view), execution=connect.execution_url(name))
     if form in (Form.json, Form.yaml):
-        say_data({**view.model_dump(mode="json"), "execution": console}, form)
+        say_data(view, form)
         return
-    say(*story_of(view, console))
+    say(*story_of(view, view.execution))
 
 
 @app.command()
@@ -149,9 +150,9 @@ def export(
             for line in _event_lines(incident_ids, world):
                 say(line)
             return
-        view = incident_reports.report(incident_ids, world)
+        view = incident_reports.report(incident_ids, world, since, pool)
     if form is ExportFormat.json:
-        say_json({"since": since, "pool": pool, **view.model_dump(mode="json")})
+        say_json(view)
         return
     for line in as_markdown(view, f"{f'Pool {pool}' if pool else 'All pools'}, last {since}"):
         say(line)
@@ -172,11 +173,11 @@ def rma(
     with clearly():
         world = connect.ports(table)
         incident_ids = [row.incident for row in _incidents(world, pool, since).rows]
-        view = incident_reports.part(serial, incident_ids, world)
+        view = incident_reports.part(serial, incident_ids, world, since)
     if form is Format.json:
-        say_json({"since": since, **view.model_dump(mode="json")})
+        say_json(view)
         return
-    for line in part_as_markdown(view, since):
+    for line in part_as_markdown(view):
         say(line)
 
 

@@ -1,102 +1,61 @@
-"""What `nodeheal jobs submit` says of a job that it has taken in."""
+"""What `nodeheal jobs submit` prints of a job, for people."""
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from nodeheal.api.job_list import job_row
-from nodeheal.cli import connect
-from nodeheal.cli.connect import clearly
-from nodeheal.cli.job_list import standing_json
-from nodeheal.cli.say import say, say_json
-from nodeheal.contract.acts import JobRecorded
+from nodeheal.api.submission_views import PlannedJob, SubmittedJob
+from nodeheal.cli.say import say
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.humanize import counted
-from nodeheal.domain.jobs.job import Job
-from nodeheal.services.jobs.job_line import Standing, line_in_words
-from nodeheal.services.jobs.prepare_job import Plan, placement_of
+from nodeheal.domain.jobs.job import ENDED
 
 
-@dataclass(frozen=True)
-class Submitted:
-    """A job as it was asked for, what the control plane answered, and its record. `ahead`: who gets nodes before it."""
-
-    spec: JobSpec
-    answer: JobRecorded
-    job: Job
-    ahead: tuple[Standing, ...]
-
-
-def say_submitted(it: Submitted) -> None:
-    """For people."""
-    warn(it.answer.warnings)
-    where = it.answer.placement
-    if it.answer.is_new and where is not None:
+def say_submitted(view: SubmittedJob) -> None:
+    """What was submitted, or was known before."""
+    warn(view.warnings)
+    where = view.placement
+    if view.is_new and where is not None:
         now = ", ".join(where.nodes) if where.nodes else f"it waits: {where.why}"
-        say(f"{it.job.job_id} is submitted; nodes as they are now: {now}")
+        say(f"{view.job} is submitted; nodes as they are now: {now}")
     else:
-        _say_known(it)
-    if it.ahead:
-        say(line_in_words(it.ahead))
-    if _is_confirmed(it.job) is False:
-        address = it.job.owner.address if it.job.owner else ""
+        _say_known(view)
+    if view.in_line:
+        say(view.in_line)
+    if view.owner_confirmed is False:
+        address = view.owner_address
         say(f"{address} has not confirmed emails: `nodeheal owners subscribe {address}`;")
         say("until that is confirmed, only the operators are told")
-    say(f"see `nodeheal jobs show {it.spec.name}`, `nodeheal jobs logs -f {it.spec.name}`")
+    say(f"see `nodeheal jobs show {view.job}`, `nodeheal jobs logs -f {view.job}`")
 
 
-def say_planned(spec: JobSpec, plan: Plan, ahead: Sequence[Standing]) -> None:
+def say_planned(spec: JobSpec, view: PlannedJob) -> None:
     """What would be started, and where; nothing is recorded."""
-    where, job = placement_of(plan), plan.job
+    where = view.placement
     racks = f", racks {', '.join(where.racks)}" if where.racks else ""
-    each = f" with {counted(job.accelerators, 'accelerator')} each" if job.accelerators else ""
-    say(f"{job.job_id}: {counted(job.nodes, 'node')}{each} of pool {job.pool} (cluster {job.cluster.name}{racks})")
-    say(f"  runs         {spec.image or job.task_definition}{f': {shlex.join(spec.command)}' if spec.command else ''}")
-    kept = f"{job.checkpoints.directory} ({job.checkpoints.format})" if job.checkpoints else "no directory is named"
+    each = f" with {counted(view.accelerators, 'accelerator')} each" if view.accelerators else ""
+    say(f"{spec.name}: {counted(spec.nodes, 'node')}{each} of pool {where.pool} (cluster {where.cluster}{racks})")
+    say(f"  runs         {spec.image or view.task_definition}{f': {shlex.join(spec.command)}' if spec.command else ''}")
+    kept = f"{spec.checkpoints.directory} ({spec.checkpoints.format})" if spec.checkpoints else "no directory is named"
     say(f"  checkpoints  {kept}")
-    checks = f"dcgmi diag -r {job.preflight.level}, before it starts" if job.preflight.level else "nothing"
+    checks = f"dcgmi diag -r {spec.preflight.level}, before it starts" if spec.preflight.level else "nothing"
     say(f"  checked by   {checks}")
     say(f"  nodes now    {', '.join(where.nodes) or where.why}")
-    if ahead:
-        say(f"  in line      {line_in_words(ahead)}")
-    warn(plan.doubts)
+    if view.in_line:
+        say(f"  in line      {view.in_line}")
+    warn(view.warnings)
     say("dry run: nothing was recorded; --json shows the whole task definition")
 
 
-def say_submitted_json(it: Submitted) -> None:
-    """For programs."""
-    say_json(
-        {
-            **job_row(it.job).model_dump(mode="json"),
-            "is_new": it.answer.is_new,
-            "differs_in": list(it.answer.differs_in),
-            "placement": it.answer.placement.model_dump(mode="json") if it.answer.placement else None,
-            "in_line_before": standing_json(it.ahead),
-            "owner_confirmed": _is_confirmed(it.job),
-            "warnings": list(it.answer.warnings),
-        }
-    )
-
-
-def warn(doubts: "tuple[str, ...] | list[str]") -> None:
+def warn(doubts: Sequence[str]) -> None:
     """What to think about, a line each."""
     for doubt in doubts:
         say(f"warning: {doubt}")
 
 
-def _say_known(it: Submitted) -> None:
-    job = it.job
-    say(f"{job.job_id} was submitted before and is {job.state}: {job.summary or 'nothing is known of it yet'}")
-    if it.answer.differs_in:
-        runs = "it has run" if job.is_over else "it runs"
-        say(f"warning: the file differs from it in {', '.join(it.answer.differs_in)}; {runs} as it was submitted")
-    if it.spec.image is not None and not job.made_of:
+def _say_known(view: SubmittedJob) -> None:
+    say(f"{view.job} was submitted before and is {view.state}: {view.summary or 'nothing is known of it yet'}")
+    if view.differs_in:
+        runs = "it has run" if view.state in ENDED else "it runs"
+        say(f"warning: the file differs from it in {', '.join(view.differs_in)}; {runs} as it was submitted")
+    if not view.is_image_compared:
         say("its image, command, environment and mounts are not compared: an older version did not store them")
-
-
-def _is_confirmed(job: Job) -> bool | None:
-    """Whether its owner gets emails; None: it has none."""
-    if job.owner is None:
-        return None
-    with clearly():
-        return connect.owners().is_confirmed(job.owner)

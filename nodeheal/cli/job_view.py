@@ -1,36 +1,16 @@
 """One job, as `nodeheal jobs show` tells of it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
 
-from nodeheal.api.job_views import JobIncidentRow, JobView, RankRow, RunRow
+from nodeheal.api.job_views import JobView, LinkedJob, LinkedJobIncident, RankRow, RunRow
 from nodeheal.cli.job_list import progress_text
 from nodeheal.contract.vocabulary import ActKind
 from nodeheal.domain.humanize import counted, in_hours
 from nodeheal.domain.jobs.job import ENDED
 
 
-@dataclass(frozen=True)
-class Beside:
-    """What stands beside the view of a job: where the console shows its workflow and those of its incidents, and
-    whether its owner gets emails (None: it has none).
-    """
-
-    workflow: str
-    workflows: Mapping[str, str]
-    is_owner_confirmed: bool | None
-
-
-def as_json_of(view: JobView, beside: Beside) -> dict[str, object]:
-    """One job for programs."""
-    data = view.model_dump(mode="json")
-    incidents = [{**row, "execution": beside.workflows.get(row["incident"])} for row in data["incidents"]]
-    owner = {"owner_confirmed": beside.is_owner_confirmed}
-    return {**data, **owner, "execution": beside.workflow or None, "incidents": incidents}
-
-
-def as_text(view: JobView, beside: Beside, wrote: Sequence[str] = ()) -> list[str]:
+def as_text(view: LinkedJob, wrote: Sequence[str] = ()) -> list[str]:
     """One job for people, a line for each question. `wrote`: the last lines of the rank that broke its last run."""
     what = "Given up    by" if view.state in ENDED else "Stop        wanted by"
     stop = [f"{what} {view.stop_wanted}"] if view.stop_wanted else []
@@ -48,13 +28,13 @@ def as_text(view: JobView, beside: Beside, wrote: Sequence[str] = ()) -> list[st
         f"Checkpoints {_checkpoints(view)}",
         *([f"Directory   {view.directory_seen}"] if view.directory_seen else []),
         *_restarts(view),
-        f"Owner       {_owner(view.owner, beside.is_owner_confirmed)}",
-        f"Workflow    {beside.workflow or '-'}",
+        f"Owner       {_owner(view.owner, view.owner_confirmed)}",
+        f"Workflow    {view.execution or '-'}",
         *_advice(view),
         *_placed(view),
         *wrote,
         *_runs(view.runs),
-        *_incidents(view.incidents, beside.workflows),
+        *_incidents(view.incidents),
     ]
 
 
@@ -144,11 +124,9 @@ def _run(row: RunRow) -> str:
     return f"  {row.run:4d}  {_at(row.started_at)}, {row.begins}: {row.why}{ended}{lost}"
 
 
-def _incidents(rows: Sequence[JobIncidentRow], links: Mapping[str, str]) -> list[str]:
-    told = [
-        f"  {row.incident}  {row.node}  {row.fault}: {row.status}\n      {links.get(row.incident, '')}" for row in rows
-    ]
-    return ["", "Its incidents:", *told] if told else []
+def _incidents(rows: Sequence[LinkedJobIncident]) -> list[str]:
+    lines = [f"  {row.incident}  {row.node}  {row.fault}: {row.status}\n      {row.execution}" for row in rows]
+    return ["", "Its incidents:", *lines] if lines else []
 
 
 def _at(at: datetime | None) -> str:

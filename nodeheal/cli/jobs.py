@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -26,10 +26,6 @@ from nodeheal.cli.say import (
 )
 from nodeheal.contract import names
 
-if TYPE_CHECKING:
-    from nodeheal.contract.job_spec import JobSpec
-    from nodeheal.ports import Ports
-
 app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kept running.")
 
 File = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="the job, as docs/jobs.md describes it")]
@@ -40,6 +36,7 @@ Timeout = Annotated[str | None, typer.Option(help="at most so long: 90s, 30m, 2h
 @app.command()
 def validate(file: File, as_json: AsJson = False) -> None:
     """Check a job file: line and field of everything that is wrong. AWS is not asked."""
+    from nodeheal.api.file_views import JobFileCheck, JobFileError
     from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file
     from nodeheal.cli.job_submitted import warn
     from nodeheal.services.jobs.prepare_job import file_doubts
@@ -47,14 +44,14 @@ def validate(file: File, as_json: AsJson = False) -> None:
     try:
         spec = parse_job_file(bytes_of(file))
     except JobFileRefused as refused:
-        wrong = [{"line": one.line, "field": one.field, "message": one.why} for one in refused.complaints]
         if not as_json:
-            refuse(*(f"{file}:{one.line}: {one}" for one in refused.complaints))
-        say_json({"file": str(file), "is_valid": False, "errors": wrong, "warnings": []})
+            refuse(*(f"{file}:{complaint.line}: {complaint}" for complaint in refused.complaints))
+        errors = tuple(JobFileError(line=c.line, field=c.field, message=c.why) for c in refused.complaints)
+        say_json(JobFileCheck(file=str(file), is_valid=False, errors=errors, warnings=()))
         raise typer.Exit(BAD_INPUT) from None
     doubts = file_doubts(spec)
     if as_json:
-        say_json({"file": str(file), "is_valid": True, "errors": [], "warnings": doubts})
+        say_json(JobFileCheck(file=str(file), is_valid=True, errors=(), warnings=tuple(doubts)))
         return
     say(f"{file}: valid, job {spec.name}")
     warn(doubts)
@@ -104,51 +101,32 @@ def submit(
     _refuse_options("without --slurm", {" ".join(more or ()): bool(more)})
     if wait and as_json:
         refuse("--json: not with --wait, whose lines are for people; ask `nodeheal jobs show NAME --json` afterwards")
+    from nodeheal.api import submission_queries
     from nodeheal.cli.job_file import read_job_file
-    from nodeheal.cli.job_submitted import Submitted, say_submitted, say_submitted_json
+    from nodeheal.cli.job_submitted import say_planned, say_submitted
     from nodeheal.contract.acts import JobRecorded, SubmitJob
-    from nodeheal.services.jobs.job_line import stands_before
-    from nodeheal.services.operators.look_at_job import find_job
 
     spec = read_job_file(Path(file))
     with clearly():
         world = connect.ports(table)
         connect.known_pool(spec.pool, world)
         if dry_run:
-            _say_plan(spec, world, is_idempotent=idempotent, as_json=as_json)
+            plan = submission_queries.planned(spec, world, connect.policy(), is_idempotent=idempotent)
+            if as_json:
+                say_json(plan)
+            else:
+                say_planned(spec, plan)
             return
         answer = connect.do(SubmitJob(spec=spec, is_idempotent=idempotent), JobRecorded)
-        job = find_job(answer.job, world)
-        found = Submitted(spec, answer, job, tuple(stands_before(job, world)))
-    (say_submitted_json if as_json else say_submitted)(found)
+        job = submission_queries.submitted(spec, answer, world, lambda owner: connect.owners().is_confirmed(owner))
+    if as_json:
+        say_json(job)
+    else:
+        say_submitted(job)
     if wait:
         from nodeheal.cli.job_wait import follow
 
-        follow(job.job_id, world, None)
-
-
-def _say_plan(spec: "JobSpec", world: "Ports", *, is_idempotent: bool, as_json: bool) -> None:
-    """What a submission would do, by the caller's own reads."""
-    from nodeheal.services.jobs.job_line import stands_before
-    from nodeheal.services.jobs.prepare_job import placement_of, prepare_job
-    from nodeheal.services.jobs.submit_job import refuse_known
-
-    plan = prepare_job(spec, world, connect.policy())
-    known = world.jobs.get(spec.name)
-    if known is not None and not is_idempotent:
-        refuse_known(known)
-    ahead = stands_before(plan.job, world)
-    if not as_json:
-        from nodeheal.cli.job_submitted import say_planned
-
-        say_planned(spec, plan, ahead)
-        return
-    from nodeheal.cli.job_list import standing_json
-
-    shown = world.definitions_in(plan.job.cluster).shown(spec) if spec.image else plan.job.task_definition
-    placement = placement_of(plan).model_dump(mode="json")
-    waits = {"placement": placement, "in_line_before": standing_json(ahead)}
-    say_json({"task_definition": shown, **waits, "warnings": list(plan.doubts)})
+        follow(job.job, world, None)
 
 
 def _is_typed(context: typer.Context, option: str) -> bool:
@@ -181,8 +159,9 @@ def list_all(
     With --limit and --after the rows are nodeheal's own jobs; Slurm's stand beside the first ones.
     """
     from nodeheal.api import job_list
-    from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs, unknown_row
+    from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs
     from nodeheal.cli.slurm import clusters_of, reports_of
+    from nodeheal.cli.slurm_views import JobPage, SlurmJobRow, UnknownJobsRow
 
     form = form_of(output, as_json)
     page = page_of(limit, after, form)
@@ -192,17 +171,16 @@ def list_all(
         view = job_list.jobs(pools, world, live_only=live, page=page)
         of_slurm = () if after else (node for name in pools for node in world.nodes.in_pool(name))
         reports = reports_of(clusters_of(of_slurm))
-        found = [job for job in listed(view.rows, reports, world.clock()) if not (live and job.is_over)]
+        found = [job for job in listed(view.rows, reports) if not (live and job.is_over)]
+    unknown = [UnknownJobsRow(cluster=cluster, summary=f"not known: {why}") for cluster, why in reports.unknown.items()]
     if form not in (Form.json, Form.yaml):
-        say_jobs(found, reports.unknown, is_wide=form is Form.wide)
+        say_jobs(found, reports.unknown, world.clock(), is_wide=form is Form.wide)
         say_more(view.next)
+    elif page.is_part:
+        on_slurm = [job.row for job in found if isinstance(job.row, SlurmJobRow)]
+        say_data(JobPage(**dict(view), slurm=(*on_slurm, *unknown)), form)
     else:
-        unknown = [unknown_row(*cluster) for cluster in reports.unknown.items()]
-        if page.is_part:
-            on_slurm = [job.row for job in found if job.is_slurms]
-            say_data({**view.model_dump(mode="json"), "slurm": [*on_slurm, *unknown]}, form)
-        else:
-            say_data([*(job.row for job in found), *unknown], form)
+        say_data([*(job.row for job in found), *unknown], form)
     if reports.unknown:
         raise typer.Exit(INCOMPLETE)
 
@@ -222,7 +200,7 @@ def top(pool: PoolArgument = None, table: Table = names.TABLE, as_json: AsJson =
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
         rows, now = job_list.jobs(pools, world, live_only=True).rows, world.clock()
     if form in (Form.json, Form.yaml):
-        say_data([row.model_dump(mode="json") for row in rows], form)
+        say_data(rows, form)
     else:
         say_top(rows, now, is_wide=form is Form.wide)
 
@@ -231,7 +209,7 @@ def top(pool: PoolArgument = None, table: Table = names.TABLE, as_json: AsJson =
 def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one job: its state and why, where it runs, how its runs ended, and how many restarts are left."""
     from nodeheal.api import job_queries
-    from nodeheal.cli.job_view import Beside, as_json_of, as_text
+    from nodeheal.cli.job_view import as_text
     from nodeheal.cli.last_lines import last_lines
     from nodeheal.cli.slurm import our_job
 
@@ -239,16 +217,16 @@ def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, out
     with clearly():
         world = connect.ports(table)
         job = our_job(name, world)
-        view = job_queries.job(name, world, lambda: connect.policy_copy(table), connect.if_allowed)
-        beside = Beside(
-            workflow=connect.job_execution_url(name, view.submission) if view.submission else "",
-            workflows={row.incident: connect.execution_url(row.incident) for row in view.incidents},
-            is_owner_confirmed=connect.owners().is_confirmed(job.owner) if job.owner else None,
+        view = job_queries.linked(
+            job_queries.job(name, world, lambda: connect.policy_copy(table), connect.if_allowed),
+            connect.job_execution_url(name, job.submission) if job.submission else "",
+            connect.execution_url,
+            owner_confirmed=connect.owners().is_confirmed(job.owner) if job.owner else None,
         )
     if form in (Form.json, Form.yaml):
-        say_data(as_json_of(view, beside), form)
+        say_data(view, form)
         return
-    for line in as_text(view, beside, last_lines(job, world.jobs.get_run(name, view.run), world)):
+    for line in as_text(view, last_lines(job, world.jobs.get_run(name, view.run), world)):
         say(line)
 
 

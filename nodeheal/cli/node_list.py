@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from nodeheal.api.views import NodeRow
 from nodeheal.cli.say import age, say
@@ -17,20 +16,20 @@ _HELD_BY = (Availability.SUSPECT, Availability.DRAINING, Availability.DRAINED)
 
 
 def say_nodes(
-    rows: Sequence[NodeRow], now: datetime, on_slurm: Mapping[str, Any], *, has_pool: bool, is_wide: bool
+    rows: Sequence[NodeRow], now: datetime, on_slurm: Mapping[str, str], *, has_pool: bool, is_wide: bool
 ) -> None:
-    """A list, for people. `on_slurm`: what Slurm says of a node, by its id."""
+    """A list, for people. `on_slurm`: what Slurm says of a node, in words, by its id."""
     pool_head = ("POOL",) if has_pool else ()
     wide_head = ("RACK",) if is_wide else ()
     head = ("NODE", *pool_head, "STATE", "SPARE", "JOB", "INCIDENT", "SEEN", *wide_head, "WHY")
-    cells = [_cells(row, now, on_slurm.get(row.node), has_pool=has_pool, is_wide=is_wide) for row in rows]
+    cells = [_cells(row, now, on_slurm.get(row.node, ""), has_pool=has_pool, is_wide=is_wide) for row in rows]
     say_table(head, cells, is_wide=is_wide)
     counts = Counter(row.availability.value for row in rows)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
     say(f"{counted(len(rows), 'node')}: {told}")
 
 
-def _cells(row: NodeRow, now: datetime, on_slurm: Any, *, has_pool: bool, is_wide: bool) -> list[str]:
+def _cells(row: NodeRow, now: datetime, on_slurm: str, *, has_pool: bool, is_wide: bool) -> list[str]:
     incident = row.incident and (row.incident if is_wide else short_id(row.incident))
     until = row.paused_until
     paused = f"paused until {until:%Y-%m-%d %H:%M:%S} UTC ({row.paused_why})" if until else ""
@@ -45,5 +44,5 @@ def _cells(row: NodeRow, now: datetime, on_slurm: Any, *, has_pool: bool, is_wid
         incident or "-",
         age(row.last_seen, now) + (" (silent)" if row.silent else ""),
         *([row.rack or "-"] if is_wide else []),
-        "; ".join(filter(None, [paused, held or row.reason, f"Slurm: {on_slurm['summary']}" if on_slurm else ""])),
+        "; ".join(filter(None, [paused, held or row.reason, f"Slurm: {on_slurm}" if on_slurm else ""])),
     ]

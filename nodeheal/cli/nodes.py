@@ -73,13 +73,18 @@ def list_nodes(
 
             on_slurm = on_slurm_of([node_of(row.node, world) for row in view.rows])
     if form in (Form.json, Form.yaml):
-        data = view.model_dump(mode="json")
-        if on_slurm is not None:
-            data["rows"] = [{**row, "slurm": on_slurm[row["node"]]} for row in data["rows"]]
-        say_rows(data, page, form)
+        if on_slurm is None:
+            say_rows(view, page, form)
+            return
+        from nodeheal.api.pages import Rows
+        from nodeheal.cli.slurm_views import NodeRowWithSlurm
+
+        rows = tuple(NodeRowWithSlurm(**dict(row), slurm=on_slurm[row.node]) for row in view.rows)
+        say_rows(Rows[NodeRowWithSlurm](rows=rows, next=view.next), page, form)
         return
     say(*paused)
-    say_nodes(view.rows, now, on_slurm or {}, has_pool=pool is None, is_wide=form is Form.wide)
+    in_words = {node: known.summary for node, known in (on_slurm or {}).items() if known is not None}
+    say_nodes(view.rows, now, in_words, has_pool=pool is None, is_wide=form is Form.wide)
     say_more(view.next)
 
 
@@ -95,7 +100,7 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
         world = connect.ports(table)
         rows, now = node_list.unenrolled(world), world.clock()
     if form in (Form.json, Form.yaml):
-        say_data([row.model_dump(mode="json") for row in rows], form)
+        say_data(rows, form)
         return
     cells = [(row.node, row.pool, row.cluster, row.agent, age(row.last_seen, now)) for row in rows]
     say_table(("NODE", "POOL, AS IT SAYS", "CLUSTER", "AGENT", "SEEN"), cells, is_wide=form is Form.wide)
@@ -108,7 +113,8 @@ def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, ou
     from nodeheal.api import node_queries
     from nodeheal.cli.lookup import node_named
     from nodeheal.cli.node_view import as_text
-    from nodeheal.cli.slurm import node_json, node_words, slurm_node
+    from nodeheal.cli.slurm import node_words, slurm_node, view_of
+    from nodeheal.cli.slurm_views import NodeViewWithSlurm
     from nodeheal.services.saving import node_of
 
     form = form_of(output, as_json)
@@ -118,7 +124,7 @@ def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, ou
         view = node_queries.node(name, world, connect.policy())
         on_slurm = slurm_node(node_of(name, world))
     if form in (Form.json, Form.yaml):
-        say_data({**view.model_dump(mode="json"), "slurm": node_json(on_slurm)}, form)
+        say_data(NodeViewWithSlurm(**dict(view), slurm=view_of(on_slurm)), form)
         return
     for line in as_text(view, connect.dashboard_url()):
         say(line)

@@ -1,6 +1,5 @@
 """`nodeheal parse`: what a tool's recorded output says, and what would be done about each fault in it."""
 
-import json
 import os
 import stat
 import sys
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 
-from nodeheal.cli.say import say
+from nodeheal.cli.say import say, say_json
 from nodeheal.contract.vocabulary import Action, Verdict
 from nodeheal.parsers.nvlinks import NvLinks
 
 if TYPE_CHECKING:
+    from nodeheal.api.file_views import ToolFault
     from nodeheal.parsers.finding import Finding, Report
 
 app = typer.Typer(
@@ -81,38 +81,40 @@ def efa(file: Tree, expect: Expect = 0) -> None:
 
 
 def _print(report: "Report") -> None:
+    from nodeheal.api.file_views import ToolOutput
     from nodeheal.parsers.tool_report import EXIT_CODES
 
-    answer = {
-        "verdict": report.verdict.value,
-        "failed_tests": report.failed_tests,
-        "undone_tests": report.undone_tests,
-        "failed_components": report.failed_components,
-        "findings": [_explained(finding) for finding in report.findings],
-        "reason": report.reason,
-    }
-    sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+    view = ToolOutput(
+        verdict=report.verdict,
+        failed_tests=report.failed_tests,
+        undone_tests=report.undone_tests,
+        failed_components=report.failed_components,
+        findings=tuple(map(_explained, report.findings)),
+        reason=report.reason,
+    )
+    say_json(view)
     raise typer.Exit(EXIT_CODES[report.verdict])
 
 
-def _explained(finding: "Finding") -> dict[str, str | int | None]:
+def _explained(finding: "Finding") -> "ToolFault":
+    from nodeheal.api.file_views import ToolFault
     from nodeheal.domain.faults.catalog import find
     from nodeheal.domain.faults.diagnosis import why_not_sure
 
     row = find(finding.family, finding.code, finding.subcode)
     verdict = finding.verdict or (row.verdict if row else Verdict.UNKNOWN)
     doubt = why_not_sure(row, verdict, None) if row else "the catalog does not know this fault; a human must look"
-    answer: dict[str, str | int | None] = {
-        "family": finding.family.value,
-        "code": finding.code,
-        "subcode": finding.subcode,
-        "component": finding.component,
-        "verdict": verdict.value,
-        "action": (row.action if row and not doubt else Action.ESCALATE).value,
-        "reason": row.why if row and not doubt else doubt,
-        "message": finding.message,
-    }
-    return answer if finding.pid is None else {**answer, "pid": finding.pid}
+    return ToolFault(
+        family=finding.family,
+        code=finding.code,
+        subcode=finding.subcode,
+        component=finding.component,
+        verdict=verdict,
+        action=row.action if row and not doubt else Action.ESCALATE,
+        reason=row.why if row and not doubt else doubt,
+        message=finding.message,
+        pid=finding.pid,
+    )
 
 
 def _text(file: str) -> str:

@@ -30,6 +30,7 @@ from nodeheal.cli.say import (
 from nodeheal.contract.json_text import read_json
 
 if TYPE_CHECKING:
+    from nodeheal.api.policy_views import PolicyDiff, PolicyInForce
     from nodeheal.domain.policy.policy import RecoveryPolicy
 
 app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal may do, where, and how often.")
@@ -49,6 +50,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a policy document: errors by field, and warnings about what is probably not meant."""
+    from nodeheal.api.policy_views import PolicyCheck
     from nodeheal.domain.policy.policy_lint import lint_policy
 
     document = read_policy(file)
@@ -59,13 +61,13 @@ def check(
             missing = "; ".join(complaints_of_channels(document, connect.channels()))
         if missing:
             refuse(f"{file}: {missing}")
-    warnings = list(lint_policy(document))
+    result = PolicyCheck(file=str(file), is_valid=True, version=document.version, warnings=tuple(lint_policy(document)))
     if as_json:
-        say_json({"file": str(file), "is_valid": True, "version": document.version, "warnings": warnings})
+        say_json(result)
     else:
         say(f"{file}: valid, version {document.version}")
-        _warn(warnings)
-    if strict and warnings:
+        _warn(result.warnings)
+    if strict and result.warnings:
         raise typer.Exit(FAILED)
 
 
@@ -92,67 +94,44 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Show which settings differ, a line each, and how many faults would be treated differently."""
-    hint = ""
+    from nodeheal.api import policy_queries
+
+    merged = None
     if new is None:
-        from nodeheal.cli.differ import changed_settings
         from nodeheal.domain.policy.policy import parse_policy
 
         with clearly():
             text = connect.policy_documents().in_force().text
         before, merged = parse_policy(text), checked(_merged(text, policy_text(old), old), str(old))
         after = merged if merge else read_policy(old)
-        left_out = len(list(changed_settings(before, after))) - len(list(changed_settings(before, merged)))
-        if left_out > 0:
-            hint = f"{left_out} of these settings are not in {old}, and go back to their defaults: --merge keeps them"
         names = ("the policy in force", str(old))
     else:
         if merge:
             refuse("--merge: not with two files; it compares one with the document in force")
         before, after, names = read_policy(old), read_policy(new), (str(old), str(new))
+    view = policy_queries.diff(before, after)
     if as_json:
-        say_json(_changes_json(before, after))
+        say_json(view)
     else:
-        _say_changes(before, after, names, listed_by="--json")
-    if hint:
-        say(hint, aside=as_json)
-    if new is None:
+        _say_changes(view, names, listed_by="--json")
+    if merged is not None:
+        left_out = len(view.knobs) - len(policy_queries.changed_settings(before, merged))
+        if left_out > 0:
+            hint = f"{left_out} of these settings are not in {old}, and go back to their defaults: --merge keeps them"
+            say(hint, aside=as_json)
         _note(after, aside=as_json)
 
 
-def _changes_json(before: "RecoveryPolicy", after: "RecoveryPolicy") -> dict[str, object]:
-    from nodeheal.cli.differ import changed_settings, changes
-
-    return {
-        "versions": [before.version, after.version],
-        "knobs": [{"knob": where, "before": a, "after": b} for where, a, b in changed_settings(before, after)],
-        "faults": [
-            {
-                "fault": change.fault,
-                "name": change.name,
-                "pool": change.pool,
-                "before": vars(change.before),
-                "after": vars(change.after),
-            }
-            for change in changes(before, after)
-        ],
-    }
-
-
 def _say_changes(
-    before: "RecoveryPolicy",
-    after: "RecoveryPolicy",
-    named: tuple[str, str],
-    *,
-    aside: bool = False,
-    listed_by: str = LISTED_BY,
+    view: "PolicyDiff", named: tuple[str, str], *, aside: bool = False, listed_by: str = LISTED_BY
 ) -> None:
-    from nodeheal.cli.differ import changed_settings, changes
     from nodeheal.domain.humanize import counted
 
-    say(f"{named[0]} is version {before.version}, {named[1]} is version {after.version}", aside=aside)
-    for where, old, new in changed_settings(before, after):
-        say(f"  {where}: {_value(old)} -> {_value(new)}", aside=aside)
-    treated = {change.fault for change in changes(before, after)}
+    old, new = view.versions
+    say(f"{named[0]} is version {old}, {named[1]} is version {new}", aside=aside)
+    for change in view.knobs:
+        say(f"  {change.knob}: {_value(change.before)} -> {_value(change.after)}", aside=aside)
+    treated = {change.fault for change in view.faults}
     how = f"; {listed_by} lists them" if treated and listed_by else ""
     say(f"{counted(len(treated), 'fault')} would be treated differently{how}", aside=aside)
 
@@ -176,12 +155,13 @@ def show(as_json: AsJson = False, output: Output = None) -> None:
     form = form_of(output, as_json)
     with clearly():
         deployed = connect.policy_documents().in_force()
+    view = _view(deployed)
     if form in (Form.json, Form.yaml):
-        say_data({**_told(deployed), "document": document_of(deployed.text)}, form)
+        from nodeheal.api.policy_views import PolicyDocument
+
+        say_data(PolicyDocument(**dict(view), document=document_of(deployed.text)), form)
         return
-    about = (
-        f"# version {_version(deployed)}, AppConfig version {deployed.version}, since {_at(deployed)}: {deployed.why}"
-    )
+    about = f"# version {view.version}, AppConfig version {view.appconfig_version}, since {_at(view)}: {view.why}"
     say(about, aside=True)
     say(*deployed.text.splitlines(), is_wrapped=False)
 
@@ -328,7 +308,7 @@ def _put_into_force(
     old, new = _readable(before.text), checked(text, named)
     if before.version and document_of(before.text) == document_of(text):
         if as_json:
-            say_json(_told(before))
+            say_json(_view(before))
         else:
             say(f"policy version {new.version} is already in force, nothing was changed")
         return
@@ -357,10 +337,13 @@ def _goes_on(
     listed_by: str = LISTED_BY,
 ) -> bool:
     """Say what changes; on a terminal, ask. False: it is a dry run. Ends the command where the answer is no."""
+    from nodeheal.api import policy_queries
+
+    view = policy_queries.diff(old, new)
     if dry_run and as_json:
-        say_json(_changes_json(old, new))
+        say_json(view)
         return False
-    _say_changes(old, new, ("the policy in force", named), aside=as_json, listed_by=listed_by)
+    _say_changes(view, ("the policy in force", named), aside=as_json, listed_by=listed_by)
     if dry_run:
         say("", "dry run: nothing was changed")
         return False
@@ -396,32 +379,20 @@ def rollback(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False,
 
 
 def _say_deployed(deployed: Deployed, as_json: bool) -> None:
+    view = _view(deployed)
     if as_json:
-        say_json(_told(deployed))
+        say_json(view)
         return
-    say(f"in force: policy version {_version(deployed)} (AppConfig version {deployed.version})")
+    say(f"in force: policy version {view.version} (AppConfig version {view.appconfig_version})")
     say("functions take it up within a minute; `pools list` and `status` show it then")
 
 
-def _at(deployed: Deployed) -> str:
+def _at(view: "PolicyInForce") -> str:
     """When it came into force, for people."""
-    return f"{datetime.fromisoformat(deployed.at).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if deployed.at else "-"
+    return f"{datetime.fromisoformat(view.at).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if view.at else "-"
 
 
-def _told(deployed: Deployed) -> dict[str, object]:
-    return {
-        "version": _version(deployed),
-        "appconfig_version": deployed.version,
-        "deployment": deployed.deployment,
-        "at": deployed.at,
-        "why": deployed.why,
-    }
+def _view(deployed: Deployed) -> "PolicyInForce":
+    from nodeheal.api import policy_queries
 
-
-def _version(deployed: Deployed) -> str:
-    from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
-
-    try:
-        return parse_policy(deployed.text).version
-    except PolicyRefused as refused:
-        return f"not valid ({refused.complaints[0]})"
+    return policy_queries.in_force(deployed.text, deployed.version, deployed.deployment, deployed.at, deployed.why)

@@ -29,7 +29,7 @@ def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
             for name in world.fleet_index.pools()
         ]
     if form in (Form.json, Form.yaml):
-        say_data([row.model_dump(mode="json") for row in found], form)
+        say_data(found, form)
     elif not found:
         say("no pool yet: no node has reported, or was enrolled")
     else:

@@ -26,11 +26,11 @@ def reconcile(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False
     with clearly():
         found = connect.do(Reconcile(why=reason, is_to_apply=False), RecordsReconciled)
     if dry_run and as_json:
-        say_json(found.model_dump(mode="json"))
+        say_json(found)
         return
     if found.lost_since is None:
         if as_json:
-            say_json(found.model_dump(mode="json"))
+            say_json(found)
         else:
             say("the records are whole: nothing was done")
         return
@@ -40,7 +40,7 @@ def reconcile(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False
     with clearly():
         done = connect.do(Reconcile(why=reason, is_to_apply=True), RecordsReconciled)
     if as_json:
-        say_json(done.model_dump(mode="json"))
+        say_json(done)
     else:
         say(*_in_words(done), *_how_it_ended(done))
     if not done.is_over:

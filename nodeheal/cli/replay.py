@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,8 @@ from nodeheal.contract import names
 from nodeheal.contract.json_text import read_json
 
 if TYPE_CHECKING:
-    from nodeheal.services.operators.replay import Decided, Past, Replayed
+    from nodeheal.api.file_views import ReplayView
+    from nodeheal.services.operators.replay import Past, Replayed
 
 _ENVELOPES = ("detail", "event")  # EventBridge's, and ours with the job beside the event
 SHOWN = 40
@@ -46,10 +47,11 @@ def replay(
     for one in track(in_order(past), "replaying", console=console, transient=True, disable=is_quiet):
         world.take(one)
     replayed = world.finish()
+    view = _view(replayed, len(past), document.version)
     if as_json:
-        say_json({"events": len(past), "policy_version": document.version, **_summary(replayed), **_decided(replayed)})
-        return
-    _tell(replayed, len(past), document.version)
+        say_json(view)
+    else:
+        _tell(view)
 
 
 def _read(file: Path) -> "list[Past]":
@@ -88,40 +90,37 @@ def _parse(line: bytes, where: str) -> "list[Past]":
         refuse(*complaints(where, error, HealthEvent))
 
 
-def _summary(replayed: "Replayed") -> dict[str, Any]:
-    return {
-        "ingested": dict(sorted(replayed.ingested.items())),
-        "actions": dict(sorted(replayed.actions.items())),
-        "endings": dict(sorted(replayed.endings.items())),
-        "nodes_touched": sorted(replayed.nodes_touched),
-        "budget_refused": [_as_json(one) for one in replayed.budget_refused],
-        "attempts_refused": [_as_json(one) for one in replayed.attempts_refused],
-        "still_waiting": sorted(replayed.still_waiting),
-    }
+def _view(replayed: "Replayed", events: int, version: str) -> "ReplayView":
+    from nodeheal.api.file_views import ReplayView
+
+    counts = {name: dict(sorted(getattr(replayed, name).items())) for name in ("ingested", "actions", "endings")}
+    return ReplayView.model_validate(
+        {
+            **vars(replayed),
+            **counts,
+            "events": events,
+            "policy_version": version,
+            "nodes_touched": sorted(replayed.nodes_touched),
+            "still_waiting": sorted(replayed.still_waiting),
+        },
+        from_attributes=True,
+    )
 
 
-def _decided(replayed: "Replayed") -> dict[str, Any]:
-    return {"decisions": [_as_json(one) for one in replayed.decisions]}
-
-
-def _as_json(one: "Decided") -> dict[str, str]:
-    return {**vars(one), "at": one.at.isoformat()}
-
-
-def _tell(replayed: "Replayed", events: int, version: str) -> None:
+def _tell(view: "ReplayView") -> None:
     from nodeheal.domain.humanize import counted
 
-    say(f"{counted(events, 'event')}, by policy {version}")
-    for one in replayed.decisions[:SHOWN]:
-        say(f"  {one.at:%Y-%m-%d %H:%M:%S}  {one.node_id}  {one.step:<16} {one.outcome:<9} {one.reason}")
-    if len(replayed.decisions) > SHOWN:
-        say(f"  ... and {len(replayed.decisions) - SHOWN} more decisions; --json has them all")
-    for label, counts in (("events", replayed.ingested), ("actions", replayed.actions), ("endings", replayed.endings)):
-        told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
-        say(f"{label:<18}{told}")
-    say(f"{'nodes touched':<18}{len(replayed.nodes_touched)}: {', '.join(sorted(replayed.nodes_touched)) or '-'}")
-    say(f"{'budget refused':<18}{len(replayed.budget_refused)}")
-    say(f"{'attempts refused':<18}{len(replayed.attempts_refused)}")
-    say(f"{'still waiting':<18}{len(replayed.still_waiting)}")
+    say(f"{counted(view.events, 'event')}, by policy {view.policy_version}")
+    for row in view.decisions[:SHOWN]:
+        say(f"  {row.at:%Y-%m-%d %H:%M:%S}  {row.node_id}  {row.step:<16} {row.outcome:<9} {row.reason}")
+    if len(view.decisions) > SHOWN:
+        say(f"  ... and {len(view.decisions) - SHOWN} more decisions; --json has them all")
+    for label, counts in (("events", view.ingested), ("actions", view.actions), ("endings", view.endings)):
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+        say(f"{label:<18}{listed}")
+    say(f"{'nodes touched':<18}{len(view.nodes_touched)}: {', '.join(view.nodes_touched) or '-'}")
+    say(f"{'budget refused':<18}{len(view.budget_refused)}")
+    say(f"{'attempts refused':<18}{len(view.attempts_refused)}")
+    say(f"{'still waiting':<18}{len(view.still_waiting)}")
     say("each step is taken to work, a repair to last 15 minutes, and a human to give a node back after 8 hours;")
     say("an event without a job_id is taken to come from a node without a job, and a node to confirm what it reported")

@@ -49,7 +49,7 @@ def as_markdown(report: IncidentReport, title: str) -> list[str]:
     ]
 
 
-def part_as_markdown(record: PartView, since: str) -> list[str]:
+def part_as_markdown(record: PartView) -> list[str]:
     """The page about one accelerator, line by line."""
     about = [
         ("serial", record.serial),
@@ -65,7 +65,7 @@ def part_as_markdown(record: PartView, since: str) -> list[str]:
     ]
     repairs = [(_moment(r.at), r.node_id, r.step.value, r.outcome, r.result, r.incident_id) for r in record.repairs]
     return [
-        f"# Accelerator {plain(record.serial)}: faults of the last {plain(since)}",
+        f"# Accelerator {plain(record.serial)}: faults of the last {plain(record.since)}",
         "",
         *_table(("what", "value"), about),
         "",

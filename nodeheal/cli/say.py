@@ -2,12 +2,13 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Never
+from typing import TYPE_CHECKING, Annotated, Never, TypeVar
 
 import typer
 
@@ -15,16 +16,15 @@ from nodeheal.contract.json_text import read_json
 from nodeheal.domain.humanize import lasting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pydantic import BaseModel, ValidationError
 
-    from nodeheal.api.pages import Page
+    from nodeheal.api.pages import Page, Rows
     from nodeheal.domain.policy.policy import RecoveryPolicy
 
 DEFAULT_POLICY = Path(__file__).resolve().parent.parent / "policies" / "default.json"
 BAD_INPUT = 2
 LONGEST_LABEL = 20  # characters before two blanks
+RowT = TypeVar("RowT", bound="BaseModel")
 
 
 def clean(text: str) -> str:
@@ -58,9 +58,15 @@ def wrapped(line: str, width: int) -> list[str]:
     return wrap(line, width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False)
 
 
-def say_json(value: object) -> None:
-    """For programs."""
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+def say_json(view: "BaseModel | Sequence[BaseModel]", *, indent: int | None = 2) -> None:
+    """For programs. `indent` None: on one line."""
+    sys.stdout.write(json.dumps(_data_of(view), indent=indent) + "\n")
+
+
+def _data_of(view: "BaseModel | Sequence[BaseModel]") -> object:
+    if isinstance(view, Sequence):
+        return [row.model_dump(mode="json") for row in view]
+    return view.model_dump(mode="json")
 
 
 class Form(StrEnum):
@@ -91,9 +97,9 @@ def page_of(limit: int | None, after: str, form: Form | None) -> "Page":
     return Page(ON_A_TERMINAL if limit is None and is_looked_at else limit, after)
 
 
-def say_rows(view: "Mapping[str, object]", page: "Page", form: Form) -> None:
+def say_rows(view: "Rows[RowT]", page: "Page", form: Form) -> None:
     """A list for programs: where a part of it is asked for, the view with the next part's cursor; else its rows."""
-    say_data(view if page.is_part else view["rows"], form)
+    say_data(view if page.is_part else view.rows, form)
 
 
 def say_more(cursor: str | None) -> None:
@@ -107,24 +113,19 @@ def form_of(output: Form | None, as_json: bool) -> Form | None:
     return Form.json if as_json else output
 
 
-def say_data(value: object, form: Form) -> None:
+def say_data(view: "BaseModel | Sequence[BaseModel]", form: Form) -> None:
     """For programs, as JSON or YAML."""
     if form is Form.yaml:
         import yaml
 
-        sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+        sys.stdout.write(yaml.safe_dump(_data_of(view), sort_keys=False, allow_unicode=True))
     else:
-        say_json(value)
+        say_json(view)
 
 
 def age(at: datetime | None, now: datetime) -> str:
     """How long ago. `-`: never."""
     return lasting(now - at, is_short=True) if at else "-"
-
-
-def iso(at: datetime | None) -> str | None:
-    """A time, for programs."""
-    return at.isoformat(timespec="seconds") if at else None
 
 
 def refuse(*why: str) -> Never:

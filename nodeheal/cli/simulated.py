@@ -7,6 +7,7 @@ from nodeheal.cli.say import say, say_json
 from nodeheal.cli.table import say_table
 
 if TYPE_CHECKING:
+    from nodeheal.api.file_views import SimulationResults
     from nodeheal.simulation.report import Report
     from nodeheal.simulation.seen import Violation
 
@@ -18,15 +19,32 @@ _BREAKERS = {"raised": "raised", "shipped": "as it ships"}
 def tell(report: "Report", command: str, as_json: bool, latency: str) -> None:
     """All of it, with the name of the latency. Each violation comes with the command that replays it."""
     if as_json:
-        say_json({"latency": latency, **_with_replays(report, command)})
+        from nodeheal.api.file_views import SimulationView
+
+        say_json(SimulationView(latency=latency, **dict(_results(report, command))))
         return
     say_table(("what", "how much"), [("latency", latency), *_rows(report)])
     _tell_violations(report, command)
 
 
-def _with_replays(report: "Report", command: str) -> dict[str, Any]:
-    known, again = report.as_json(), [_replay(command, *one) for one in report.violations]
-    return {**known, "broken": [{**one, "replay": how} for one, how in zip(known["broken"], again, strict=True)]}
+def _results(report: "Report", command: str) -> "SimulationResults":
+    from nodeheal.api.file_views import BrokenInvariant, SimulationResults
+    from nodeheal.simulation.report import spread
+
+    shown = {name: value for name, value in vars(report).items() if name in SimulationResults.model_fields}
+    broken = [
+        BrokenInvariant(pool=pool, replay=_replay(command, pool, violation), **vars(violation))
+        for pool, violation in report.violations
+    ]
+    return SimulationResults(
+        **{**shown, "violations": len(broken)},
+        ettr=report.ettr,
+        dollars=report.dollars,
+        broken=tuple(broken),
+        isolated_after_seconds=spread(report.to_isolation),
+        isolated_at_once_seconds=spread(report.isolated_at_once),
+        isolated_after_wait_seconds=spread(report.isolated_after_wait),
+    )
 
 
 def _tell_violations(report: "Report", command: str) -> None:
@@ -47,13 +65,16 @@ def _replay(command: str, pool: str, broken: "Violation") -> str:
 def tell_mass_failure(count: int, reports: "Mapping[str, Report]", command: str, as_json: bool, latency: str) -> None:
     """What a mass failure comes to with the breaker `raised`, and as it is `shipped`, or with one of the two."""
     if as_json:
-        named = {_BREAKERS[name]: _with_replays(one, f"{command} --breaker {name}") for name, one in reports.items()}
+        from nodeheal.api.file_views import MassFailureView
+
+        results = {name: _results(report, f"{command} --breaker {name}") for name, report in reports.items()}
         say_json(
-            {
-                "failed": count,
-                "latency": latency,
-                **{f"breaker_{name.replace(' ', '_')}": one for name, one in named.items()},
-            }
+            MassFailureView(
+                failed=count,
+                latency=latency,
+                breaker_raised=results.get("raised"),
+                breaker_as_it_ships=results.get("shipped"),
+            )
         )
         return
     rows = []

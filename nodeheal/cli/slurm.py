@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,12 +13,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from nodeheal.adapters.aws.failures import explain
 from nodeheal.cli import connect
-from nodeheal.cli.say import iso, say
+from nodeheal.cli.say import say
+from nodeheal.cli.slurm_views import SlurmJobRow, SlurmNodeView
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NodehealError, NotFound
 from nodeheal.domain.fleet.node import ABSENT, Node
+from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
-from nodeheal.parsers.slurm import SlurmNode
+from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 from nodeheal.parsers.slurm_report import NodeOut, SlurmReport
 from nodeheal.ports import Ports
 from nodeheal.services.operators.look_at_job import find_job
@@ -64,10 +66,10 @@ def reports_of(clusters: list[str]) -> Reports:
     return Reports(reports, unknown)
 
 
-def on_slurm_of(nodes: list[Node]) -> dict[str, dict[str, object] | None]:
-    """What their controllers say of these nodes, by node id, for programs. None: nothing is known."""
+def on_slurm_of(nodes: list[Node]) -> dict[str, SlurmNodeView | None]:
+    """What their controllers say of these nodes, by node id. None: nothing is known."""
     reports = reports_of(clusters_of(nodes))
-    return {node.node_id: node_json(node_at(node, reports)) for node in nodes}
+    return {node.node_id: view_of(node_at(node, reports)) for node in nodes}
 
 
 def slurm_node(node: Node) -> SlurmNode | str | None:
@@ -126,21 +128,61 @@ def node_words(node: SlurmNode | NodeOut) -> str:
     return f"{state} by {by}{since}: {node.reason}"
 
 
-def node_json(node: SlurmNode | NodeOut | str | None) -> dict[str, object] | None:
-    """The same for programs. Where only words are known, they are the summary."""
+def view_of(node: SlurmNode | NodeOut | str | None) -> SlurmNodeView | None:
+    """The view of a node, or of the words in place of it."""
     if node is None:
         return None
     if isinstance(node, str):
-        return {**dict.fromkeys(("name", "state", "reason", "reason_by", "since", "taken_by")), "summary": node}
-    return {
-        "name": node.name,
-        "state": node.state,
-        "reason": node.reason or None,
-        "reason_by": node.reason_by or None,
-        "since": iso(time_of(node.since)),
-        "taken_by": node.taken_by or None,
-        "summary": node_words(node),
-    }
+        return SlurmNodeView(summary=node)
+    return SlurmNodeView(
+        name=node.name,
+        state=node.state,
+        reason=node.reason or None,
+        reason_by=node.reason_by or None,
+        since=time_of(node.since),
+        taken_by=node.taken_by or None,
+        summary=node_words(node),
+    )
+
+
+def slurm_job(job: SlurmJob, cluster: str) -> SlurmJobRow:
+    """The row of a job that Slurm runs."""
+    return SlurmJobRow(
+        job=job.job_id,
+        state=job.state,
+        nodes=job.nodes,
+        submitted_at=time_of(job.submitted_at),
+        summary=f"{job.name} of {job.user}: {', '.join(_facts(job))}",
+        run=job.restarts + (not job.waits),
+        owner=job.user,
+        name=job.name,
+        cluster=cluster,
+        partition=job.partition,
+        node_list=job.node_list or None,
+        may_requeue=job.may_requeue,
+        restarts=job.restarts,
+        exit_code=job.exit_code,
+        signal=job.signal,
+        started_at=time_of(job.started_at),
+        ended_at=time_of(job.ended_at),
+        reason=job.reason or None,
+    )
+
+
+def _facts(job: SlurmJob) -> Iterator[str]:
+    """Where it runs, why it waits, how it ended; and what of it an operator should know."""
+    if job.node_list and not job.waits:  # one that was requeued has its old nodes on record for a while
+        yield f"{'ran' if job.is_over else 'runs'} on {job.node_list}"
+    if job.signal:
+        yield f"ended by signal {job.signal}"
+    elif job.exit_code is not None:
+        yield f"exit code {job.exit_code}"
+    if job.reason:
+        yield f"{'waits' if job.waits else 'Slurm says'}: {job.reason}"
+    if job.restarts:
+        yield f"restarted {counted(job.restarts, 'time')}"
+    if not (job.may_requeue or job.is_over):
+        yield "may not be requeued"
 
 
 def time_of(seconds: int | None) -> datetime | None:

@@ -15,7 +15,7 @@ from nodeheal.cli.job_file import bytes_of
 from nodeheal.cli.job_list import INCOMPLETE
 from nodeheal.cli.job_submitted import warn
 from nodeheal.cli.say import refuse, say, say_json
-from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.cli.slurm_views import SlurmSubmission
 from nodeheal.parsers.sbatch import (
     BatchScript,
     all_options,
@@ -53,8 +53,10 @@ def submit_batch(words: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
     job, _, cluster = ("" if dry_run else printed.strip()).partition(";")
     said = " ".join(errors.split())
     if as_json:
-        told = {"job": job or None, "scheduler": SchedulerKind.SLURM.value, "cluster": cluster or None}
-        say_json({**told, "arguments": arguments, "warnings": doubts, "sbatch": said})
+        submission = SlurmSubmission(
+            job=job or None, cluster=cluster or None, arguments=tuple(arguments), warnings=tuple(doubts), sbatch=said
+        )
+        say_json(submission)
         return
     warn(doubts)
     if said:

@@ -38,7 +38,7 @@ def status(
     with clearly():
         view = look(pool, table)
     if form in (Form.json, Form.yaml):
-        say_data(view.model_dump(mode="json"), form)
+        say_data(view, form)
         return
     width = None if form is Form.wide or not sys.stdout.isatty() else get_terminal_size().columns
     sys.stdout.write("".join(f"{line}\n" for line in as_lines(view, width)))

@@ -18,7 +18,6 @@ QUEUE_REQUESTS_A_FAULT = 3
 SWEEPS_A_DAY, SWEEP_GB_SECONDS = 1_440, 0.6
 # From docs/cost.md: the sweep's reads of one node for a month.
 SWEEP_READING_A_NODE_DAY = 0.000_7 / 30
-_SPREAD = ("isolated_at_once", "isolated_after_wait")  # shown as median and tails
 
 
 @dataclass
@@ -70,14 +69,6 @@ class Report:
     def unforeseen(self) -> Counter[str]:
         """Return exceptions of services that no lost answer explains, by function and text, with their numbers."""
         return Counter({name: often for name, often in self.surprises.items() if "NoAnswer" not in name})
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the report for programs."""
-        known = {key: value for key, value in vars(self).items() if key not in ("violations", *_SPREAD)}
-        known |= {"ettr": self.ettr, "dollars": self.dollars, "violations": len(self.violations)}
-        broken = [{"pool": pool, **vars(violation)} for pool, violation in self.violations]
-        spreads = {f"{key}_seconds": spread(vars(self)[key]) for key in _SPREAD}
-        return {**known, "broken": broken, "isolated_after_seconds": spread(self.to_isolation), **spreads}
 
 
 def report_of(world: World) -> Report:

@@ -37,7 +37,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
     assert first.incidents > 10
     assert first.digests == second.digests
-    assert first.as_json() == second.as_json()
+    assert first == second
 
 
 def test_another_seed_is_another_run() -> None:

@@ -194,7 +194,7 @@ def test_pools_are_put_together_alike_however_many_processes_there_are() -> None
 
     assert len(settings) == 3
     assert one.incidents > 10
-    assert one.as_json() == two.as_json()
+    assert one == two
 
 
 def test_what_comes_after_the_end_counts_for_no_jobs_and_no_nodes_time() -> None:

@@ -29,7 +29,7 @@ def event_of(family: Family, code: str, subcode: str | None, pool: str, product:
         cluster="imagined",
         pool=pool,
         provider=Provider.hybrid,
-        scheduler=SchedulerKind.ECS,  # a fault means the same on all of them
+        scheduler=next(iter(SchedulerKind)),  # a fault means the same on all of them
         instance_id=NODE,
         boot_id="boot-1",
         observed_at=datetime.now(UTC),

@@ -1,0 +1,95 @@
+"""Views of what Slurm says about nodes and jobs. They stand beside nodeheal's own."""
+
+from typing import Literal
+
+from nodeheal.api.base_view import Time, View
+from nodeheal.api.pages import Rows
+from nodeheal.api.views import JobListRow, NodeRow, NodeView
+from nodeheal.contract.vocabulary import SchedulerKind
+
+
+class SlurmNodeView(View):
+    """A node as Slurm has it. Where only words are known, they are the summary."""
+
+    name: str | None = None
+    state: str | None = None
+    reason: str | None = None
+    reason_by: str | None = None
+    since: Time | None = None
+    taken_by: str | None = None
+    summary: str
+
+
+class NodeRowWithSlurm(NodeRow):
+    """A node in a list, with what Slurm says of it; None: nothing is known."""
+
+    slurm: SlurmNodeView | None
+
+
+class NodeViewWithSlurm(NodeView):
+    """A node, with what Slurm says of it; None: it is no node of Slurm's."""
+
+    slurm: SlurmNodeView | None
+
+
+class _ForeignJobRow(View):
+    """The fields of JobListRow, in its order; what Slurm does not say is None."""
+
+    job: str | None = None
+    state: str
+    pool: None = None  # Slurm has partitions
+    nodes: int | None = None
+    submitted_at: Time | None = None
+    summary: str
+    scheduler: SchedulerKind = SchedulerKind.SLURM
+    priority: None = None
+    run: int | None = None
+    step: None = None
+    steps: None = None
+    step_at: None = None
+    steps_per_second: None = None
+    share: None = None
+    seconds_left: None = None
+    submission: None = None
+    owner: str | None = None
+
+
+class SlurmJobRow(_ForeignJobRow):
+    """A job that Slurm runs."""
+
+    job: str
+    name: str
+    cluster: str
+    partition: str
+    node_list: str | None
+    may_requeue: bool
+    restarts: int
+    exit_code: int | None
+    signal: int | None
+    started_at: Time | None
+    ended_at: Time | None
+    reason: str | None
+
+
+class UnknownJobsRow(_ForeignJobRow):
+    """A Slurm cluster whose jobs are not known, in place of them: a list with it is not empty."""
+
+    state: Literal["UNKNOWN"] = "UNKNOWN"
+    cluster: str
+
+
+class JobPage(Rows[JobListRow]):
+    """A page of nodeheal's own jobs, and all jobs of Slurm's beside the first one."""
+
+    slurm: tuple[SlurmJobRow | UnknownJobsRow, ...]
+
+
+class SlurmSubmission(View):
+    """A batch script that was handed to sbatch. `job`: None: it was only tested; `sbatch`: what sbatch has said."""
+
+    job: str | None
+    scheduler: SchedulerKind = SchedulerKind.SLURM
+    cluster: str | None
+    arguments: tuple[str, ...]
+    warnings: tuple[str, ...]
+    sbatch: str
