@@ -11,6 +11,8 @@ from nodeheal.adapters.ecs.job_logs import EcsJobLogs
 from nodeheal.adapters.ecs.marks import EcsMarks
 from nodeheal.adapters.ecs.scheduler import ecs_scheduler
 from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions
+from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.adapters.kubernetes.scheduler import kubernetes_scheduler
 from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.adapters.slurm.scheduler import slurm_scheduler
 from nodeheal.contract import names
@@ -44,6 +46,7 @@ def schedulers(
     served = (
         ecs_scheduler(lambda: make("ecs"), lambda: make_once("ecs"), definitions, job_logs),
         slurm_scheduler(_slurm_controller(make, controllers_once, clock, hyperpod)),
+        kubernetes_scheduler(EksClusters(make)),
     )
     return {one.kind: one for one in served}
 

@@ -92,6 +92,7 @@ class SchedulerKind(_Word):
 
     ECS = "ECS"
     SLURM = "SLURM"
+    KUBERNETES = "KUBERNETES"
 
 
 class EndCause(_Word):

@@ -381,7 +381,7 @@ def switch_on(node: Node, ports: Ports) -> str:
     if person := person_holding(placement.held_by):
         return person
     try:
-        gate.undrain(node, placement)
+        return person_holding(gate.undrain(node, placement))
     except NotEnrolled:
         if not placement.is_schedulable:
             raise

@@ -106,9 +106,10 @@ class NodeGate(Protocol):
         where one of them may not be touched.
         """
 
-    def undrain(self, node: Node, placement: NodePlacement) -> None:
+    def undrain(self, node: Node, placement: NodePlacement) -> Holder | None:
         """Take new work on the node again, and show no incident. Repeating it changes nothing.
 
+        Returns who keeps it from new work all the same; None: nobody, or the scheduler does not record it.
         Raises NotFound, and NotEnrolled where the node may not be touched.
         """
 

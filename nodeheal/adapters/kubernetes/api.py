@@ -1,0 +1,152 @@
+"""Asks the API server of one cluster: JSON over HTTPS with a bearer token, by urllib3, which the SDK brings along."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from nodeheal.domain.errors import NodehealError, NotAccepted
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse, PoolManager
+
+Object = Mapping[str, Any]  # as the API has it
+
+MERGE_PATCH = "application/merge-patch+json"
+BUDGET_CAUSE = "DisruptionBudget"  # of a 429: an eviction would break a PodDisruptionBudget
+_PAGE = 500  # objects of one answer to a list; kubectl's own number
+_CONNECT_SECONDS, _READ_SECONDS = 2.0, 10.0
+_RENEWED_ON = 401
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a cluster's API server is. `authority`: its certificate authority, PEM."""
+
+    url: str
+    authority: str
+
+
+class ApiError(NodehealError):
+    """The API server's refusal: an HTTP status, and what its Status object says."""
+
+    def __init__(self, status: int, reason: str, message: str, causes: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status, self.reason, self.message, self.causes = status, reason, message, causes
+
+    @property
+    def is_budget(self) -> bool:
+        """Whether a PodDisruptionBudget refuses the eviction."""
+        return self.status == 429 and BUDGET_CAUSE in self.causes
+
+
+@contextmanager
+def refusals_named(what: str) -> Iterator[None]:
+    """Convert a refusal that nobody has foreseen into NotAccepted, so that the call is repeated and then told."""
+    try:
+        yield
+    except ApiError as error:
+        raise NotAccepted(f"{what}: {error}") from error
+
+
+class KubernetesApi:
+    """Calls one API server. `find_endpoint` and `make_token` are called at the first use, and `make_token` again where
+    a token is refused.
+    """
+
+    def __init__(self, find_endpoint: Callable[[], Endpoint], make_token: Callable[[], str]) -> None:
+        self._find_endpoint, self._make_token = find_endpoint, make_token
+        self._endpoint: Endpoint | None = None
+        self._pool: PoolManager | None = None
+        self._token = ""
+
+    def get(self, path: str) -> Object:
+        """Return an object. Raises ApiError, NotAccepted."""
+        return self._call("GET", path)
+
+    def find(self, path: str) -> Object | None:
+        """Return an object; None: there is none. Raises ApiError, NotAccepted."""
+        try:
+            return self.get(path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+
+    def pages(self, path: str, **selectors: str) -> Iterator[Object]:
+        """Yield the objects of a list, read in pages. Raises ApiError, NotAccepted."""
+        continued = ""
+        while True:
+            words = {"limit": str(_PAGE), **selectors, **({"continue": continued} if continued else {})}
+            page = self._call("GET", f"{path}?{urlencode(words)}")
+            yield from page.get("items") or ()
+            continued = page.get("metadata", {}).get("continue", "")
+            if not continued:
+                return
+
+    def patch(self, path: str, change: Object) -> Object:
+        """Return the object after a JSON merge patch: a list in it replaces the whole list. Raises ApiError (409: it
+        has another resourceVersion now), NotAccepted.
+        """
+        return self._call("PATCH", path, change, MERGE_PATCH)
+
+    def post(self, path: str, body: Object) -> Object:
+        """Return what was created. Raises ApiError, NotAccepted."""
+        return self._call("POST", path, body)
+
+    def delete(self, path: str, options: Object) -> Object:
+        """Return what is being deleted. Raises ApiError, NotAccepted."""
+        return self._call("DELETE", path, options)
+
+    def _call(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Object:
+        answer = self._send(method, path, body, kind)
+        if answer.status == _RENEWED_ON:
+            self._token = ""
+            answer = self._send(method, path, body, kind)
+        if answer.status < 300:
+            found: Object = json.loads(answer.data)
+            return found
+        error = _error(answer)
+        if error.status >= 500 or (error.status == 429 and not error.is_budget):
+            raise NotAccepted(f"{method} {path.partition('?')[0]}: {error}") from error
+        raise error
+
+    def _send(self, method: str, path: str, body: Object | None, kind: str) -> "BaseHTTPResponse":
+        from urllib3.exceptions import HTTPError
+
+        endpoint, pool = self._connect()
+        self._token = self._token or self._make_token()
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = kind
+        content = None if body is None else json.dumps(body).encode()
+        try:
+            return pool.request(method, endpoint.url + path, body=content, headers=headers, redirect=False)
+        except HTTPError as error:  # its text names the host and the path, never a header
+            raise NotAccepted(f"the API server at {endpoint.url} has not answered: {error}") from error
+
+    def _connect(self) -> "tuple[Endpoint, PoolManager]":
+        import ssl
+
+        from urllib3 import PoolManager, Timeout
+
+        if self._endpoint is None or self._pool is None:
+            self._endpoint = self._find_endpoint()
+            trust = ssl.create_default_context(cadata=self._endpoint.authority)
+            timeout = Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS)
+            self._pool = PoolManager(ssl_context=trust, timeout=timeout, retries=False)
+        return self._endpoint, self._pool
+
+
+def _error(answer: "BaseHTTPResponse") -> ApiError:
+    """Return the error of an answer; a proxy in between may have written it, so that it may be anything."""
+    try:
+        status = json.loads(answer.data)
+        details = status.get("details") or {}
+        causes = tuple(str(cause.get("reason", "")) for cause in details.get("causes") or ())
+        reason, message = str(status.get("reason", "")), str(status.get("message", ""))
+    except (ValueError, AttributeError, TypeError):
+        reason, message, causes = "", answer.data[:200].decode(errors="replace"), ()
+    return ApiError(answer.status, reason, message, causes)

@@ -1,0 +1,107 @@
+"""The kinds of objects that own training pods: how each is suspended, and how its pods are found."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nodeheal.adapters.kubernetes.api import KubernetesApi, Object
+
+
+@dataclass(frozen=True)
+class GangKind:
+    """A kind whose objects run pods that start and end together.
+
+    `suspend`: the field that stops all its pods, from the root of the object. `job_label`: on its pods, with its name.
+    """
+
+    api_version: str
+    kind: str
+    plural: str
+    suspend: tuple[str, ...]
+    job_label: str
+
+    def path(self, namespace: str, name: str) -> str:
+        """Return where the API has the object."""
+        root = "api" if self.api_version == "v1" else "apis"
+        return f"/{root}/{self.api_version}/namespaces/{namespace}/{self.plural}/{name}"
+
+
+_TRAINING_LABEL = "training.kubeflow.org/job-name"
+GANG_KINDS = (
+    GangKind("batch/v1", "Job", "jobs", ("spec", "suspend"), "batch.kubernetes.io/job-name"),
+    GangKind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", ("spec", "suspend"), "jobset.sigs.k8s.io/jobset-name"),
+    GangKind("kubeflow.org/v1", "PyTorchJob", "pytorchjobs", ("spec", "runPolicy", "suspend"), _TRAINING_LABEL),
+    GangKind("kubeflow.org/v2beta1", "MPIJob", "mpijobs", ("spec", "runPolicy", "suspend"), _TRAINING_LABEL),
+    # Its pods are those of a JobSet of its name.
+    GangKind(
+        "trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs", ("spec", "suspend"), "jobset.sigs.k8s.io/jobset-name"
+    ),
+    GangKind("ray.io/v1", "RayJob", "rayjobs", ("spec", "suspend"), "ray.io/originated-from-cr-name"),
+)
+_BY_KIND = {(kind.api_version, kind.kind): kind for kind in GANG_KINDS}
+_OWNERS_AT_MOST = 5  # a chain that is longer is a circle
+# Between a gang and its pods there may be one of these.
+_BETWEEN = {("ray.io/v1", "RayCluster"): "rayclusters"}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The owner at the root of a pod. `kind` None: one that nodeheal cannot suspend; `found` None: it is not read."""
+
+    api_version: str
+    kind_name: str
+    name: str
+    uid: str
+    kind: GangKind | None
+    found: Object | None = None
+
+
+def gang_kind(api_version: str, kind: str) -> GangKind:
+    """Return a kind by its names. Raises KeyError."""
+    return _BY_KIND[api_version, kind]
+
+
+def controller_of(found: Object) -> Mapping[str, Any] | None:
+    """Return the reference to the object that controls this one; None: nothing does."""
+    return next((ref for ref in found["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
+
+
+def root_of(pod: Object, api: KubernetesApi) -> Owner | None:
+    """Return the owner at the root of a pod, read as far as its kinds are known; None: it has none."""
+    namespace, reference, owner = pod["metadata"]["namespace"], controller_of(pod), None
+    for _ in range(_OWNERS_AT_MOST):
+        if reference is None:
+            return owner
+        place = (str(reference["apiVersion"]), str(reference["kind"]))
+        kind, between = _BY_KIND.get(place), _BETWEEN.get(place)
+        owner = Owner(*place, str(reference["name"]), str(reference["uid"]), kind)
+        if kind is None and between is None:
+            return owner
+        path = (
+            kind.path(namespace, owner.name)
+            if kind is not None
+            else f"/apis/{place[0]}/namespaces/{namespace}/{between}/{owner.name}"
+        )
+        found = api.find(path)
+        if found is None or found["metadata"]["uid"] != owner.uid:
+            return owner
+        owner = Owner(*place, owner.name, owner.uid, kind, found)
+        reference = controller_of(found)
+    return owner
+
+
+def field_at(found: Object, path: tuple[str, ...]) -> Any:
+    """Return a field of an object; None where it, or what it is in, is absent."""
+    value: Any = found
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def patch_at(path: tuple[str, ...], value: object) -> dict[str, Any]:
+    """Return the patch that sets one field."""
+    patch: Any = value
+    for name in reversed(path):
+        patch = {name: patch}
+    result: dict[str, Any] = patch
+    return result

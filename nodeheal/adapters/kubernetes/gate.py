@@ -1,0 +1,106 @@
+"""Takes nodes out of service: a taint that names the incident, and a cordon beside it, in one patch.
+
+`spec.taints` is one value for the API: a patch with one taint removes all others. So a node is read, changed and
+written over the very version that was read.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.adapters.kubernetes.api import ApiError, Object, refusals_named
+from nodeheal.adapters.kubernetes.nodes import (
+    CORDONED_BEFORE,
+    ISOLATED_TAINT,
+    NODES,
+    KubernetesNodes,
+    holder_of,
+    is_cordoned,
+    isolated_for,
+    taints_of,
+)
+from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
+from nodeheal.domain.fleet.holder import Holder
+from nodeheal.domain.fleet.node import Node
+from nodeheal.ports.scheduler import Drained, NodePlacement
+
+_ATTEMPTS = 5  # kubelets and controllers write a node every few seconds
+_NO_INCIDENT = "none"
+
+
+class KubernetesGate:
+    """Implements NodeGate."""
+
+    def __init__(self, clusters: EksClusters) -> None:
+        self._clusters = clusters
+        self._nodes: dict[str, KubernetesNodes] = {}
+
+    def placement_of(self, node: Node) -> NodePlacement:
+        with refusals_named(node.node_id):
+            found = self._nodes_of(node).find(node)
+        return NodePlacement(found["metadata"]["name"], not is_cordoned(found), holder_of(found))
+
+    def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
+        drained: dict[str, Drained] = {}
+        for node in nodes:
+            try:
+                after = self._change(node, partial(_closed, incident=node.open_incident))
+            except NotFound:
+                continue
+            drained[node.node_id] = Drained(after["metadata"]["name"], has_tasks=True, held_by=holder_of(after))
+        if not drained:
+            raise NotFound(f"{nodes[0].instance_id} is no node of Kubernetes cluster {nodes[0].cluster.name}")
+        return drained
+
+    def undrain(self, node: Node, placement: NodePlacement) -> Holder | None:
+        return holder_of(self._change(node, _opened))
+
+    def _nodes_of(self, node: Node) -> KubernetesNodes:
+        cluster = node.cluster.name
+        return self._nodes.setdefault(cluster, KubernetesNodes(cluster, self._clusters.api(cluster)))
+
+    def _change(self, node: Node, change: Callable[[Object], dict[str, Any] | None]) -> Object:
+        """Return the node after the change; where it is None, as it is. Raises NotFound, NotEnrolled, NotAccepted."""
+        for _ in range(_ATTEMPTS):
+            with refusals_named(node.node_id):
+                found = self._nodes_of(node).find(node)
+            patch = change(found)
+            if patch is None:
+                return found
+            patch.setdefault("metadata", {})["resourceVersion"] = found["metadata"]["resourceVersion"]
+            try:
+                return self._clusters.api(node.cluster.name).patch(f"{NODES}/{found['metadata']['name']}", patch)
+            except ApiError as error:
+                if error.status == 403:
+                    raise NotEnrolled(f"{node.node_id}: {error.message}") from error
+                if error.status not in (404, 409):
+                    raise NotAccepted(f"{node.node_id}: {error}") from error
+        raise NotAccepted(f"{node.node_id} is being written by others: tried {_ATTEMPTS} times")
+
+
+def _closed(found: Object, incident: str | None) -> dict[str, Any] | None:
+    """Return the patch that isolates the node for the incident; None: it is isolated so. Where a person has taken our
+    cordon off since, it stays off.
+    """
+    wanted = {"key": ISOLATED_TAINT, "value": incident or _NO_INCIDENT, "effect": "NoSchedule"}
+    known = isolated_for(found)
+    if known == wanted["value"]:
+        return None
+    others = [taint for taint in taints_of(found) if taint.get("key") != ISOLATED_TAINT]
+    patch: dict[str, Any] = {"spec": {"taints": [*others, wanted], "unschedulable": True}}
+    if known is None and is_cordoned(found):
+        patch["metadata"] = {"annotations": {CORDONED_BEFORE: "true"}}
+    return patch
+
+
+def _opened(found: Object) -> dict[str, Any] | None:
+    """Return the patch that takes all our marks off; None: it has none. Who had cordoned it before keeps it."""
+    was_cordoned = CORDONED_BEFORE in (found["metadata"].get("annotations") or {})
+    if isolated_for(found) is None and not was_cordoned:
+        return None
+    others = [taint for taint in taints_of(found) if taint.get("key") != ISOLATED_TAINT]
+    spec: dict[str, Any] = {"taints": others}
+    if not was_cordoned:
+        spec["unschedulable"] = None
+    return {"spec": spec, "metadata": {"annotations": {CORDONED_BEFORE: None}}}

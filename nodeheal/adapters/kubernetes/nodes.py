@@ -1,0 +1,100 @@
+"""Finds the Kubernetes nodes of machines, and reads who keeps one out of service.
+
+A node is found by its machine: the instance id at the end of `spec.providerID`, which only the kubelet's registration
+sets. Names are kept as hints, and checked at each use.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nodeheal.adapters.kubernetes.api import KubernetesApi, Object
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySystem, Holder
+from nodeheal.domain.fleet.node import Node
+
+NODES = "/api/v1/nodes"
+ISOLATED_TAINT = "nodeheal.io/isolated"  # its value is the incident; the kubelet may not change taints
+# Set beside our taint where the node was cordoned before: then it stays so when the taint goes.
+CORDONED_BEFORE = "nodeheal.io/cordoned-before"
+_WORDS = 80  # of what others write into labels, annotations and managers' names
+# Other systems that keep a node out of service: the label, annotation or taint by which each shows that.
+_SYSTEMS_LABELS = {"k8saas.nvidia.com/cordon-by": "NVSentinel"}
+_SYSTEMS_ANNOTATIONS = {"weave.works/kured-reboot-in-progress": "kured"}
+_SYSTEMS_TAINTS = {"karpenter.sh/disrupted": "Karpenter"}
+
+
+class KubernetesNodes:
+    """Finds nodes in one cluster, whose name is for messages only."""
+
+    def __init__(self, cluster: str, api: KubernetesApi) -> None:
+        self._cluster, self._api = cluster, api
+        self._names: dict[str, str] = {}  # by machine
+
+    def find(self, node: Node) -> Object:
+        """Return the machine's node. Raises NotFound."""
+        for name in self._hints(node.instance_id):
+            found = self._api.find(f"{NODES}/{name}")
+            if found is not None and machine_of(found) == node.instance_id:
+                self._names[node.instance_id] = name
+                return found
+        for found in self._api.pages(NODES):
+            self._names[machine_of(found)] = found["metadata"]["name"]
+            if machine_of(found) == node.instance_id:
+                return found
+        raise NotFound(f"{node.instance_id} is no node of Kubernetes cluster {self._cluster}")
+
+    def _hints(self, machine: str) -> Iterator[str]:
+        """Yield names under which the machine may be, the likeliest first."""
+        if machine in self._names:
+            yield self._names[machine]
+        elif machine.startswith("mi-"):
+            yield machine  # EKS hybrid nodes are named so
+        elif machine.startswith("i-"):
+            yield f"hyperpod-{machine}"
+
+
+def machine_of(found: Object) -> str:
+    """Return the id of a node's machine; empty: it has none yet."""
+    _, _, last = str(found.get("spec", {}).get("providerID", "")).rpartition("/")
+    instance = last.rpartition("-i-")[2]  # HyperPod: hyperpod-CLUSTER-i-0123456789abcdef0
+    return f"i-{instance}" if instance != last else last
+
+
+def taints_of(found: Object) -> list[dict[str, Any]]:
+    """Return a node's taints, as the API has them."""
+    return list(found.get("spec", {}).get("taints") or ())
+
+
+def isolated_for(found: Object) -> str | None:
+    """Return the incident in our taint; None: there is none."""
+    return next((str(taint.get("value", "")) for taint in taints_of(found) if taint.get("key") == ISOLATED_TAINT), None)
+
+
+def is_cordoned(found: Object) -> bool:
+    """Whether the node takes no new pods, whoever wants that."""
+    return bool(found.get("spec", {}).get("unschedulable"))
+
+
+def holder_of(found: Object) -> Holder | None:
+    """Return who keeps the node out of service; None: nobody does."""
+    incident = isolated_for(found)
+    if incident is not None:
+        return HeldByNodeheal(incident)
+    for place, known in (("labels", _SYSTEMS_LABELS), ("annotations", _SYSTEMS_ANNOTATIONS)):
+        values: Mapping[str, Any] = found["metadata"].get(place) or {}
+        for key in known.keys() & values.keys():
+            return HeldBySystem(known[key], f"{key}={values[key]}"[:_WORDS])
+    for taint in taints_of(found):
+        if taint.get("key") in _SYSTEMS_TAINTS:
+            return HeldBySystem(_SYSTEMS_TAINTS[taint["key"]], f"taint {taint['key']}")
+    return HeldByPerson(_cordoned_by(found), how="cordoned") if is_cordoned(found) else None
+
+
+def _cordoned_by(found: Object) -> str:
+    """Return the program that wrote the cordon: the API does not say which person used it, and anyone may choose it."""
+    writers = (
+        str(entry.get("manager", ""))
+        for entry in reversed(found["metadata"].get("managedFields") or ())
+        if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    )
+    return next(writers, "")[:_WORDS] or "somebody"

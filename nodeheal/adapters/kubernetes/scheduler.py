@@ -1,0 +1,28 @@
+"""What Kubernetes can do: a node is tainted and cordoned, a gang on it is suspended and resumed, which restarts it."""
+
+from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.adapters.kubernetes.gate import KubernetesGate
+from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
+from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.ports.scheduler import OwnTools, Scheduler, SchedulerTraits
+
+OWN_TOOLS = OwnTools(
+    drain="Kubernetes drains it itself: kubectl drain NODE --ignore-daemonsets",
+    submit="Kubernetes starts the jobs of its nodes itself: submit with kubectl apply (docs/eks.md)",
+    logs="Kubernetes keeps a pod's output: kubectl logs POD",
+)
+TRAITS = SchedulerTraits(
+    restarts_stopped=True,
+    owner_consents_alone=True,
+    fills_idle_nodes=True,
+    records_holder=True,
+    drain_keeps_holder=True,
+)
+
+
+def kubernetes_scheduler(clusters: EksClusters) -> Scheduler:
+    """Return what Kubernetes can do. Its controllers start and restart its jobs themselves."""
+    workloads = KubernetesWorkloads(clusters)
+    return Scheduler(
+        SchedulerKind.KUBERNETES, TRAITS, KubernetesGate(clusters), workloads=workloads, own_tools=OWN_TOOLS
+    )
