@@ -53,7 +53,7 @@ READ = Permission(
 )
 READ_HEARTBEATS_AND_MARK = Permission(
     "read the heartbeats of all machines, and whether the records went back",
-    ("dynamodb:GetItem", "dynamodb:Scan"),
+    ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Scan"),
     ("{heartbeats}",),
 )
 PAUSE = Permission(

@@ -1,12 +1,13 @@
 """Queries that list nodes. They read less than those about one node, and import less."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from nodeheal.api.pages import WHOLE, ListKind, Page, Rows, bad_cursor, place_of, take
 from nodeheal.api.views import NodeRow, UnenrolledRow
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Availability
-from nodeheal.domain.fleet.liveness import apply_heartbeat
+from nodeheal.domain.fleet.liveness import Heartbeat, apply_heartbeat
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pause import Pause, Pauses
 from nodeheal.domain.recovery.incident import Incident
@@ -22,26 +23,36 @@ def nodes(
 
     Raises ValueError for a cursor of another list.
     """
-    now, heartbeats = ports.clock(), ports.heartbeats.newest()
+    now = ports.clock()
     heard = (
-        apply_heartbeat(record, heartbeats.get(record.instance_id), now).as_shown(now)
-        for record in _records(pools, ports, page)
+        (apply_heartbeat(record, heartbeat, now).as_shown(now), heartbeat)
+        for record, heartbeat in _with_heartbeats(_records(pools, ports, page), page, ports)
     )
-    known = (pair for record in heard for pair in availability_of([record], ports))
-    wanted = ((record, available) for record, available in known if not states or available in states)
-    found, cursor = take(wanted, page, ListKind.nodes, lambda pair: (pair[0].pool, pair[0].node_id))
-    silent = {name for name, heartbeat in heartbeats.items() if heartbeat.is_missed(now)}
+    known = ((*pair, heartbeat) for record, heartbeat in heard for pair in availability_of([record], ports))
+    wanted = (node for node in known if not states or node[1] in states)
+    found, cursor = take(wanted, page, ListKind.nodes, lambda node: (node[0].pool, node[0].node_id))
     rows = (
         _row(
             record,
             available,
             open_incident_of(record, ports),
             pauses.of_node(record.node_id, now),
-            is_silent=record.instance_id in silent,
+            is_silent=heartbeat is not None and heartbeat.is_missed(now),
         )
-        for record, available in found
+        for record, available, heartbeat in found
     )
     return Rows[NodeRow](rows=tuple(rows), next=cursor)
+
+
+def _with_heartbeats(records: Iterator[Node], page: Page, ports: Ports) -> Iterator[tuple[Node, Heartbeat | None]]:
+    """Yield each node with its machine's heartbeat: of a page those of its nodes are read, of a whole list all."""
+    if page.limit is None:
+        newest = ports.heartbeats.newest()
+        yield from ((record, newest.get(record.instance_id)) for record in records)
+        return
+    while some := list(islice(records, page.read_at_once)):
+        heartbeats = ports.heartbeats.of([record.instance_id for record in some])
+        yield from ((record, heartbeats.get(record.instance_id)) for record in some)
 
 
 def _records(pools: Sequence[str], ports: Ports, page: Page) -> Iterator[Node]:

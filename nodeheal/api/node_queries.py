@@ -31,7 +31,7 @@ HANDED_OVER_LOOKED_UP = timedelta(days=30)
 def node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
     """Return the node as it is now, measured by this policy. Raises NotFound."""
     record = node_of(node_id, ports)
-    record = apply_heartbeat(record, ports.heartbeats.of(record.instance_id), ports.clock())
+    record = apply_heartbeat(record, ports.heartbeats.of([record.instance_id]).get(record.instance_id), ports.clock())
     shown, pauses, now = record.as_shown(ports.clock()), ports.pauses.read(), ports.clock()
     pause, of_pool = pauses.of_node(node_id, now), pauses.of_pool(record.pool, now)
     holders, pool = ports.pools.holders(record.pool), ports.pools.get(record.pool)

@@ -33,8 +33,12 @@ def planned(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, *, is_idempoten
     )
 
 
-def submitted(spec: JobSpec, answer: JobRecorded, ports: Ports, is_confirmed: Callable[[Owner], bool]) -> SubmittedJob:
-    """Return the job on record, with what the control plane answered. `is_confirmed`: whether an owner gets emails."""
+def submitted(
+    spec: JobSpec, answer: JobRecorded, ports: Ports, is_confirmed: Callable[[Owner], bool | None]
+) -> SubmittedJob:
+    """Return the job on record, with what the control plane answered. `is_confirmed`: whether an owner gets emails;
+    None: that cannot be read.
+    """
     job = find_job(answer.job, ports)
     ahead = stands_before(job, ports)
     return SubmittedJob(
@@ -47,5 +51,4 @@ def submitted(spec: JobSpec, answer: JobRecorded, ports: Ports, is_confirmed: Ca
         warnings=answer.warnings,
         in_line=line_in_words(ahead) if ahead else "",
         owner_address=job.owner.address if job.owner else "",
-        is_image_compared=spec.image is None or bool(job.made_of),
     )

@@ -26,7 +26,7 @@ class SubmittedJob(JobListRow):
     """A job that was submitted now or before. `differs_in`: the settings in which the file differs from it.
 
     `placement`: where a new one would run now; `owner_confirmed`: whether its owner gets emails; None: it has none.
-    For screens only: `in_line`: `in_line_before` in words; `is_image_compared`: its record holds what its image was.
+    For screens only: `in_line`: `in_line_before` in words.
     """
 
     is_new: bool
@@ -37,4 +37,3 @@ class SubmittedJob(JobListRow):
     warnings: tuple[str, ...]
     in_line: str = Field(exclude=True)
     owner_address: str = Field(exclude=True)
-    is_image_compared: bool = Field(exclude=True)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nodeheal.api.acts import ControlPlane
     from nodeheal.contract.acts import Act, ActDone
     from nodeheal.contract.vocabulary import ChannelKind
+    from nodeheal.domain.jobs.owner import Owner
     from nodeheal.domain.policy.policy import RecoveryPolicy
     from nodeheal.ports import Ports
 
@@ -92,6 +93,16 @@ def if_allowed(read: Callable[[], str]) -> str:
         if code_of(error) not in DENIED:
             raise
         return ""
+
+
+def is_confirmed(owner: "Owner") -> bool | None:
+    """Whether an owner gets emails; None: it cannot be read, which must not hide what was done."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return owners().is_confirmed(owner)
+    except (BotoCoreError, ClientError):
+        return None
 
 
 def do(act: "Act", result: type[Result]) -> Result:

@@ -57,5 +57,3 @@ def _say_known(view: SubmittedJob) -> None:
     if view.differs_in:
         runs = "it has run" if view.state in ENDED else "it runs"
         say(f"warning: the file differs from it in {', '.join(view.differs_in)}; {runs} as it was submitted")
-    if not view.is_image_compared:
-        say("its image, command, environment and mounts are not compared: an older version did not store them")

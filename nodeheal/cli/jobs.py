@@ -118,7 +118,7 @@ def submit(
                 say_planned(spec, plan)
             return
         answer = connect.do(SubmitJob(spec=spec, is_idempotent=idempotent), JobRecorded)
-        job = submission_queries.submitted(spec, answer, world, lambda owner: connect.owners().is_confirmed(owner))
+        job = submission_queries.submitted(spec, answer, world, connect.is_confirmed)
     if as_json:
         say_json(job)
     else:
@@ -160,7 +160,7 @@ def list_all(
     """
     from nodeheal.api import job_list
     from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs
-    from nodeheal.cli.slurm import clusters_of, reports_of
+    from nodeheal.cli.slurm import clusters_in, reports_of
     from nodeheal.cli.slurm_views import JobPage, SlurmJobRow, UnknownJobsRow
 
     form = form_of(output, as_json)
@@ -169,8 +169,7 @@ def list_all(
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
         view = job_list.jobs(pools, world, live_only=live, page=page)
-        of_slurm = () if after else (node for name in pools for node in world.nodes.in_pool(name))
-        reports = reports_of(clusters_of(of_slurm))
+        reports = reports_of([] if after else clusters_in(pools, world))
         found = [job for job in listed(view.rows, reports) if not (live and job.is_over)]
     unknown = [UnknownJobsRow(cluster=cluster, summary=f"not known: {why}") for cluster, why in reports.unknown.items()]
     if form not in (Form.json, Form.yaml):

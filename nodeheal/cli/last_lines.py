@@ -20,6 +20,6 @@ def last_lines(job: Job, run: Run | None, ports: Ports) -> list[str]:
     more = f"`nodeheal jobs logs {job.job_id} --run {run.number} --rank {rank}`"
     try:
         lines = last_words(job, run, rank, ports.logs_of(job), LINES_SHOWN)
-    except (BotoCoreError, ClientError, NodehealError) as error:
+    except (BotoCoreError, ClientError, NodehealError, ValueError) as error:
         return ["", f"What rank {rank} wrote could not be read ({error}): {more}"]
     return ["", f"Rank {rank} wrote last ({more}):", *(f"  | {line}" for line in lines)] if lines else []

@@ -59,7 +59,5 @@ def _in_words(answer: "RecordsReconciled") -> list[str]:
 def _how_it_ended(answer: "RecordsReconciled") -> list[str]:
     if answer.is_over:
         return ["the records are set right: nodeheal acts again"]
-    running = [f"  {rank} must end" for rank in answer.waits_for]
-    failed = [f"  {correction.about} could not be set right: {correction.text}" for correction in answer.failed]
-    left = [*running, *failed] or ["  others have written the records just now"]
-    return ["nodeheal does nothing yet; run the command again when that has changed:", *left]
+    left = [f"  {rank}" for rank in answer.waits_for] or ["  others have written the records just now"]
+    return ["nodeheal does nothing yet; run the command again when these have ended:", *left]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from shlex import quote
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.operators.look_at_job import find_job
 
 _AT_ONCE = 16
+_LOOKED_AT = 1_000  # nodes of each pool
 # As `jobs list` shows them: a job, a task of an array, those of it that wait, a part of a heterogeneous job.
 _JOB_ID = re.compile(r"[0-9]+(_([0-9]+|\[[0-9,%:.-]+\])|\+[0-9]+)?")
 Said = TypeVar("Said")
@@ -44,6 +46,12 @@ def clusters_of(nodes: Iterable[Node]) -> list[str]:
     return sorted(
         {node.cluster.name for node in nodes if node.cluster.kind is SchedulerKind.SLURM and node.state not in ABSENT}
     )
+
+
+def clusters_in(pools: Iterable[str], world: Ports) -> list[str]:
+    """The Slurm clusters of these pools, by the first nodes of each: a pool is of one cluster, as a rule."""
+    nodes = world.fleet_index.nodes_after
+    return clusters_of(node for pool in pools for node in islice(nodes(pool, page_size=_LOOKED_AT), _LOOKED_AT))
 
 
 def reports_of(clusters: list[str]) -> Reports:
@@ -105,8 +113,7 @@ def our_job(name: str, world: Ports) -> Job:
     try:
         return find_job(name, world)
     except NotFound:
-        nodes = (node for pool in world.fleet_index.pools() for node in world.nodes.in_pool(pool))
-        clusters = clusters_of(nodes) if _JOB_ID.fullmatch(name) else []
+        clusters = clusters_in(world.fleet_index.pools(), world) if _JOB_ID.fullmatch(name) else []
         if not clusters:
             raise
     where = f"{'cluster' if len(clusters) == 1 else 'one of the clusters'} {', '.join(clusters)}"

@@ -275,8 +275,7 @@ class CorrectionMade(Frozen):
 class RecordsReconciled(Frozen):
     """What was set right, or would be. `lost_since` until `lost_until`: what the records do not know; none: nothing.
 
-    `is_over`: nodeheal acts again. `waits_for`: the ranks that must end before. `failed`: what could not be set right,
-    and why.
+    `is_over`: nodeheal acts again. `waits_for`: the ranks that must end before.
     """
 
     kind: Literal["RECORDS_RECONCILED"] = "RECORDS_RECONCILED"
@@ -284,7 +283,6 @@ class RecordsReconciled(Frozen):
     lost_until: UtcTime | None = None
     corrections: tuple[CorrectionMade, ...] = ()
     waits_for: tuple[str, ...] = ()
-    failed: tuple[CorrectionMade, ...] = ()
     is_over: bool = False
 
 

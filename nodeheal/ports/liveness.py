@@ -1,6 +1,6 @@
 """Heartbeats of machines, and other services that know whether a node is alive."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from nodeheal.domain.fleet.liveness import Heartbeat, ProbeAnswer
@@ -13,8 +13,11 @@ class Heartbeats(Protocol):
     def newest(self) -> Mapping[str, Heartbeat]:
         """Every machine's newest one, by its id; eventually consistent. What cannot be read is left out."""
 
-    def of(self, machine_id: str) -> Heartbeat | None:
-        """One machine's newest one; eventually consistent. It may look through all: for a person, not for a loop."""
+    def of(self, machine_ids: Collection[str]) -> Mapping[str, Heartbeat]:
+        """The newest ones of these machines, in few calls; eventually consistent.
+
+        Where the machines' roles are not known it looks through all: for a person, not for a loop.
+        """
 
     def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
         """Asks the machine to use this interval. It gets the request with the answer to its next heartbeat."""

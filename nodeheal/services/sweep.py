@@ -127,7 +127,7 @@ def _look_over(
 ) -> None:
     """Look at as many nodes as one run may, from where the last one ended."""
     begun = ports.fleet_index.cursor()
-    for pool, liveness_page, place in _portions(pools, ports):
+    for pool, liveness_page, place in _portions(begun, pools, ports):
         done.booted += record_missed_boots(liveness_page, heartbeats, ports)
         if policy.silence.enabled:
             _listen(pool, merge_heartbeats(liveness_page, heartbeats, ports.clock()), heartbeats, done, ports, policy)
@@ -167,9 +167,10 @@ def _start_what_was_lost(pool: str, ports: Ports) -> list[str]:
     return [incident.incident_id for incident in lost]
 
 
-def _portions(pools: list[str], ports: Ports) -> Iterator[tuple[str, list[NodeLiveness], SweepCursor]]:
+def _portions(
+    place: SweepCursor, pools: list[str], ports: Ports
+) -> Iterator[tuple[str, list[NodeLiveness], SweepCursor]]:
     """(pool, its nodes or as many as a run may take, where to go on), from where the last run ended, each pool once."""
-    place = ports.fleet_index.cursor()
     order = _from(place.pool, pools)
     after = place.after if order and order[0] == place.pool else ""
     for number, pool in enumerate(order):

@@ -50,7 +50,7 @@ def client_of(ports: Ports) -> Any:
 
 def test_where_nobody_has_given_a_heartbeat_there_is_none(ports: Ports) -> None:
     assert ports.heartbeats.newest() == {}
-    assert ports.heartbeats.of(A) is None
+    assert ports.heartbeats.of([A]) == {}
 
 
 def test_the_newest_heartbeat_of_every_machine_is_found_by_its_id(ports: Ports) -> None:
@@ -58,7 +58,8 @@ def test_the_newest_heartbeat_of_every_machine_is_found_by_its_id(ports: Ports) 
     newer, other = beats(ports, A, seconds=60.5), beats(ports, B, boot="boot-b")
 
     assert ports.heartbeats.newest() == {A: newer, B: other}
-    assert ports.heartbeats.of(B) == other
+    assert ports.heartbeats.of([B, "i-unknown"]) == {B: other}
+    assert ports.heartbeats.of([]) == {}
 
 
 @pytest.mark.parametrize("order", [(0, 60), (60, 0)])
@@ -68,7 +69,7 @@ def test_of_a_machine_that_was_given_another_role_the_newer_item_counts(ports: P
     ]
 
     assert ports.heartbeats.newest() == {A: max(given, key=lambda one: one.at)}
-    assert ports.heartbeats.of(A) == max(given, key=lambda one: one.at)
+    assert ports.heartbeats.of([A]) == {A: max(given, key=lambda one: one.at)}
 
 
 def test_a_heartbeat_under_another_role_is_nobodys() -> None:
@@ -79,7 +80,7 @@ def test_a_heartbeat_under_another_role_is_nobodys() -> None:
         believed = DynamoHeartbeats(client_of(ports), names.HEARTBEATS_TABLE, ["AROA1"])
 
         assert believed.newest() == {A: own}
-        assert believed.of(A) == own
+        assert believed.of([A]) == {A: own}
 
 
 @pytest.mark.parametrize("known", ["given", "found"])
@@ -102,9 +103,9 @@ def test_where_the_roles_are_known_no_other_items_are_read_for_one_machine(
         )
 
         assert old.at < new.at
-        assert store.of(A) == new
-        assert store.of(B) is None
-        assert calls == ["GetItem"] * 6
+        assert store.of([A]) == {A: new}
+        assert store.of([f"i-{number:017x}" for number in range(60)]) == {}
+        assert calls == ["BatchGetItem"] * 3  # of 100 keys: a machine has one under each role
 
 
 @pytest.mark.parametrize("may_read", [True, False])
@@ -134,16 +135,16 @@ def test_a_person_reads_one_machines_heartbeat_by_the_roles_that_the_stack_names
         calls.client.cache_clear()
         monkeypatch.setattr(calls, "client", lambda service: CloudFormation())
 
-        read = [heartbeats.of(A), heartbeats.of(A)]
+        read = [heartbeats.of([A]).get(A), heartbeats.of([A]).get(A)]
 
     assert read == [given, given]
-    assert called == (["DescribeStacks", *["GetItem"] * 4] if may_read else ["DescribeStacks", "Scan", "Scan"])
+    assert called == (["DescribeStacks", *["BatchGetItem"] * 2] if may_read else ["DescribeStacks", "Scan", "Scan"])
 
 
 def test_a_machine_is_not_taken_for_another_whose_id_contains_its_own(ports: Ports) -> None:
     beats(ports, f"{A}-longer")
 
-    assert ports.heartbeats.of(A) is None
+    assert ports.heartbeats.of([A]) == {}
 
 
 def test_an_interval_that_is_asked_for_outlives_the_next_heartbeat(ports: Ports) -> None:

@@ -157,8 +157,8 @@ def test_a_node_that_a_person_keeps_drained_says_whose_it_is(aws: Aws) -> None:
     found = [EcsScheduler(aws, aws).placement_of(node()).held_by for _ in range(2)]
 
     assert list(map(str, found)) == [
-        "drained by ada: attribute nodeheal.held-by",
-        "drained by ada, a new riser: attribute nodeheal.held-by",
+        "held by ada: attribute nodeheal.held-by",
+        "held by ada, a new riser: attribute nodeheal.held-by",
     ]
 
 

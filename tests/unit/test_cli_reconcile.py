@@ -69,7 +69,7 @@ def test_it_is_to_be_run_again_while_a_rank_is_still_to_end(it: Restored, monkey
     answered = run("--why", "restored")
 
     assert answered.exit_code == 1
-    assert "run the command again when that has changed:\n  task-1 of llama must end" in answered.output
+    assert "run the command again when these have ended:\n  task-1 of llama" in answered.output
 
 
 def test_whole_records_are_left_alone(it: Restored) -> None:

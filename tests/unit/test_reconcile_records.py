@@ -9,7 +9,7 @@ import pytest
 from nodeheal.contract.acts import Reconcile, RecordsReconciled
 from nodeheal.contract.names import JOB_VARIABLE, RUN_VARIABLE
 from nodeheal.contract.vocabulary import Action, IncidentState, JobState, NodeState, Provider, VerbName
-from nodeheal.domain.errors import Conflict, NotAccepted
+from nodeheal.domain.errors import HalfDone, NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Run
@@ -301,7 +301,7 @@ def test_a_rank_of_a_run_that_is_not_on_record_is_stopped_and_waited_for() -> No
     assert list(scheduler.stopped) == [rank]
 
 
-def test_what_cannot_be_set_right_is_named_and_keeps_nothing_else_from_it() -> None:
+def test_what_cannot_be_set_right_is_named_and_keeps_no_other_of_its_stage_from_it() -> None:
     it = Restored()
     scheduler_in(it.ports).draining |= {A, C}
     for node_id in (A, C):
@@ -310,18 +310,38 @@ def test_what_cannot_be_set_right_is_named_and_keeps_nothing_else_from_it() -> N
 
     def claims(pool: str, node_id: str, slots: int) -> bool:
         if node_id in refused:
-            raise Conflict(f"{node_id} is being written by others")
+            raise RuntimeError(f"{node_id} is denied")  # as an SDK's error
         return claim(pool, node_id, slots)
 
     it.ports.pools.claim = claims  # type: ignore[method-assign]
 
-    first = it.reconcile()
+    with pytest.raises(HalfDone, match=rf"could not be set right: {A}: {A} is denied; the same command"):
+        it.reconcile()
+    states = {node_id: it.node(node_id).state for node_id in (A, C)}
     refused.clear()
-    again = it.reconcile()
 
-    assert [(one.about, one.text) for one in first.failed] == [(A, f"{A} is being written by others")]
-    assert (first.is_over, again.is_over, again.failed) == (False, True, ())
-    assert {it.node(node_id).state for node_id in (A, C)} == {NodeState.QUARANTINED}
+    assert it.reconcile().is_over
+    assert states == {A: NodeState.HEALTHY, C: NodeState.QUARANTINED}
+    assert it.node(A).state is NodeState.QUARANTINED
+
+
+def test_no_node_is_given_back_before_its_attempts_are_counted() -> None:
+    """What gives it back takes away the sign by which the next call would know that attempts are owed."""
+    it = Restored()
+    it.change(state=NodeState.ISOLATED, drained_by_us=True, open_incident="inc-gone")
+    reserve = it.ports.attempts.reserve
+
+    def throttled(*_: object) -> tuple[bool, int]:
+        raise NotAccepted("throttled")
+
+    it.ports.attempts.reserve = throttled  # type: ignore[method-assign,assignment]
+    with pytest.raises(HalfDone, match="throttled"):
+        it.reconcile()
+    it.ports.attempts.reserve = reserve  # type: ignore[method-assign]
+
+    assert it.node().state is NodeState.ISOLATED
+    assert it.reconcile().is_over
+    assert it.attempts(A) == ACT.limits[Action.REBOOT].limit
 
 
 def test_a_machine_that_is_not_on_record_is_named_for_a_person() -> None:

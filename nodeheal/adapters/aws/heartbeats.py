@@ -2,18 +2,21 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names, words
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient
 
 _STEPS_CHARACTERS = 256
+_KEYS_AT_ONCE = 100  # the limit of BatchGetItem
+_CALLS_MORE = 5  # for keys that an answer leaves out: under load, or beyond 16 MB
 _STEP = re.compile(r"(?P<run>[a-z0-9-]{1,63}/[0-9]{1,9})=(?P<step>[0-9]{1,19})")
 Item = Mapping[str, Mapping[str, Any]]
 
@@ -39,7 +42,7 @@ class DynamoHeartbeats:
     ) -> None:
         """`roles`: ids of the roles whose session names AWS sets to machine ids; other items are ignored. Empty: all.
 
-        `find_roles`: looks them up where one machine's heartbeat is read without them; empty: they are not known.
+        `find_roles`: looks them up where some machines' heartbeats are read without them; empty: they are not known.
         """
         self._client = client
         self._table = table
@@ -49,15 +52,14 @@ class DynamoHeartbeats:
     def newest(self) -> Mapping[str, Heartbeat]:
         return self._newest(self._scan())
 
-    def of(self, machine_id: str) -> Heartbeat | None:
+    def of(self, machine_ids: Collection[str]) -> Mapping[str, Heartbeat]:
+        wanted = frozenset(machine_ids)
+        if not wanted:
+            return {}
         roles = self._roles or self._find_roles()
-        if not roles:  # the key begins with one: DynamoDB scans all items, and returns this machine's
-            items: Iterable[Item] = self._scan(
-                FilterExpression="contains(#who, :machine)", ExpressionAttributeValues={":machine": {"S": machine_id}}
-            )
-        else:
-            items = filter(None, (self._get(f"{role}:{machine_id}") for role in roles))
-        return self._newest(items).get(machine_id)
+        if not roles:  # the key begins with one
+            return {name: heartbeat for name, heartbeat in self.newest().items() if name in wanted}
+        return self._newest(self._items([f"{role}:{name}" for name in sorted(wanted) for role in sorted(roles)]))
 
     def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
         from botocore.exceptions import ClientError
@@ -76,22 +78,32 @@ class DynamoHeartbeats:
             if code_of(error) != "ConditionalCheckFailedException":
                 raise
 
-    def _get(self, who: str) -> Item | None:
-        with throttles_named("GetItem"):
-            answer = self._client.get_item(
-                TableName=self._table,
-                Key={names.HEARTBEAT_KEY: {"S": who}},
-                ProjectionExpression=", ".join(_FIELDS),
-                ExpressionAttributeNames=_FIELDS,
+    def _items(self, keys: Sequence[str]) -> Iterator[Item]:
+        """Yield the items of these keys. Raises NotAccepted where DynamoDB leaves some out again and again."""
+        left, calls = [{names.HEARTBEAT_KEY: {"S": key}} for key in keys], 0
+        while left:
+            if calls > len(keys) // _KEYS_AT_ONCE + _CALLS_MORE:
+                raise NotAccepted(f"BatchGetItem: {len(left)} heartbeats are left out")
+            request = {
+                self._table: {
+                    "Keys": left[:_KEYS_AT_ONCE],
+                    "ProjectionExpression": ", ".join(_FIELDS),
+                    "ExpressionAttributeNames": _FIELDS,
+                }
+            }
+            with throttles_named("BatchGetItem"):
+                answer: Any = self._client.batch_get_item(RequestItems=cast("Any", request))
+            yield from answer["Responses"].get(self._table, ())
+            left, calls = (
+                [*answer["UnprocessedKeys"].get(self._table, {}).get("Keys", ()), *left[_KEYS_AT_ONCE:]],
+                calls + 1,
             )
-        return answer.get("Item")
 
-    def _scan(self, **more: Any) -> Iterator[Item]:
+    def _scan(self) -> Iterator[Item]:
         pages = self._client.get_paginator("scan").paginate(
             TableName=self._table,
             ProjectionExpression=", ".join(_FIELDS),
             ExpressionAttributeNames=_FIELDS,
-            **more,
         )
         with throttles_named("Scan"):
             for page in pages:

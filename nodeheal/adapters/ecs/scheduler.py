@@ -75,7 +75,7 @@ class EcsScheduler:
             found = [one for page in pages for one in page["attributes"]]
         of_it = (one for one in found if one.get("targetId", "").rpartition("/")[2] == placement.rpartition("/")[2])
         values = (one.get("value", "")[:_HOLDER_CHARACTERS] for one in of_it)
-        return next((HeldByPerson(value, f"attribute {_HELD_ATTRIBUTE}") for value in values), None)
+        return next((HeldByPerson(value, f"attribute {_HELD_ATTRIBUTE}", how="held") for value in values), None)
 
     def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
         expression = f"{_one_of([node.instance_id for node in nodes])} and {CONNECTED}"

@@ -1,6 +1,6 @@
 """Implements Heartbeats in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeheal.domain.fleet.liveness import Heartbeat
@@ -18,8 +18,8 @@ class MemoryHeartbeats:
             for heartbeat in sorted(self.beats.values(), key=lambda heartbeat: heartbeat.at)
         }
 
-    def of(self, machine_id: str) -> Heartbeat | None:
-        return self.newest().get(machine_id)
+    def of(self, machine_ids: Collection[str]) -> Mapping[str, Heartbeat]:
+        return {name: heartbeat for name, heartbeat in self.newest().items() if name in machine_ids}
 
     def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
         if heartbeat.who in self.beats:

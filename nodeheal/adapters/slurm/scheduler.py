@@ -19,7 +19,7 @@ from nodeheal.ports.scheduler import Drained, NodePlacement, OwnTools, Scheduler
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # the owner chooses a job's name, and it gets into emails
 _NAME_CHARACTERS = 40
-_REASON_CHARACTERS = 160
+_REASON_CHARACTERS = 100
 # The outcome of a job from before nodeheal's turn, by the agent's word for it.
 _BEFORE = {
     "lost": "had failed here already, and its owner does not allow a requeue: its owner must submit it again",

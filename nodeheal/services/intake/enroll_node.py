@@ -140,6 +140,8 @@ def _must_fit(node: Node, said: Enrolment) -> None:
         return
     if said.cluster not in (None, node.cluster.name):
         raise ValueError(f"{node.node_id} says that it is of cluster {node.cluster.name}, not {said.cluster}")
+    if said.scheduler not in (None, node.cluster.kind):
+        raise ValueError(f"{node.node_id} says that its scheduler is {node.cluster.kind}, not {said.scheduler}")
     if said.pool != node.pool:
         raise ValueError(f"{node.node_id} says that it is of pool {node.pool}, not {said.pool}: see its agent.toml")
     if said.provider not in (None, node.provider):

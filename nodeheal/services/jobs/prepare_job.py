@@ -77,9 +77,9 @@ def differences(wanted: Job, known: Job) -> list[str]:
     if wanted.task_definition != NOT_YET:  # one that is made of the file is not made again to compare it
         compared.insert(0, "task_definition")
     found = [name for name in compared if getattr(wanted, name) != getattr(known, name)]
-    # What its task definition was made of is in no field of the job. One of an older version has not kept it.
-    both = [name for name in wanted.made_of if name in known.made_of and name not in found]
-    return [*found, *(name for name in both if wanted.made_of[name] != known.made_of[name])]
+    # What its task definition was made of is in no field of the job.
+    made = [name for name in wanted.made_of if name not in found]
+    return [*found, *(name for name in made if wanted.made_of[name] != known.made_of.get(name))]
 
 
 def _refuse_taken_directory(job: Job, ports: Ports) -> None:

@@ -19,9 +19,7 @@ def find_job(job_id: str, ports: Ports) -> Job:
 def progress_of(jobs: Sequence[Job], ports: Ports) -> dict[str, TrainingProgress]:
     """How far each of these jobs has come, by its id; those that show no step, or do not run, are left out."""
     running = [job for job in jobs if job.current_run and not job.is_over]
-    heartbeats = ports.heartbeats.newest() if running else {}
-    found = {
-        job.job_id: training_progress(job, ports.jobs.get_run(job.job_id, job.current_run), heartbeats)
-        for job in running
-    }
+    runs = {job.job_id: ports.jobs.get_run(job.job_id, job.current_run) for job in running}
+    heartbeats = ports.heartbeats.of({task.node_id for run in runs.values() if run for task in run.tasks})
+    found = {job.job_id: training_progress(job, runs[job.job_id], heartbeats) for job in running}
     return {name: progress for name, progress in found.items() if progress is not None}

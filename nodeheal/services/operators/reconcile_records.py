@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from nodeheal.contract.acts import Actor, CorrectionMade, Reconcile, RecordsReconciled
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Provider, VerbName
-from nodeheal.domain.errors import NodehealError, NotFound
+from nodeheal.domain.errors import HalfDone, NotFound
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.holder import person_holding
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
@@ -39,6 +39,7 @@ from nodeheal.services.saving import change_job, change_node, node_of
 LONGEST_INCIDENT = timedelta(days=90)
 _SECOND = timedelta(seconds=1)  # the list knows the second only
 _ENTRY = "records-restored"
+_FAILURES_NAMED = 5
 _STAYS = (NodeState.QUARANTINED, NodeState.RETIRED)  # out of service for good, or until a human releases it
 _NOT_ON_RECORD = "nodeheal: its run is not on record since the table was restored"
 
@@ -78,36 +79,46 @@ def reconcile_records(act: Reconcile, actor: Actor, ports: Ports, policy: Recove
     if marks.lost_since is None:
         return RecordsReconciled(is_over=True)
     lost = _look(marks.lost_since, actor.reason(act.why), ports)
-    # Attempts come first: what is set right later no longer shows that a recovery was at it. Jobs come after machines:
-    # what ran on one that is gone is over.
-    corrections = [
-        *_of_attempts(lost, ports, policy),
-        *_of_ranks(lost, ports),
-        *_of_incidents(lost, ports),
-        *_of_nodes(lost, ports, policy),
-        *_of_new_machines(lost),
-        *_of_jobs(lost, ports),
-    ]
+    stages = _stages(lost, ports, policy)
     answer = RecordsReconciled(
         lost_since=marks.lost_since,
         lost_until=marks.outside,
-        corrections=tuple(CorrectionMade(about=one.about, text=one.text) for one in corrections),
+        corrections=tuple(CorrectionMade(about=one.about, text=one.text) for stage in stages for one in stage),
     )
     if not act.is_to_apply:
         return answer
-    failed = tuple(CorrectionMade(about=one.about, text=why) for one in corrections if (why := _why_failed(one)))
+    for stage in stages:
+        _make(stage)
     left = tuple(f"{rank.task_id} of {rank.job_id}" for _, _, rank in _unknown_ranks(lost, ports))
-    is_over = not (failed or left) and ports.epoch.renew(marks, ports.clock())
-    return answer.model_copy(update={"waits_for": left, "failed": failed, "is_over": is_over})
+    is_over = not left and ports.epoch.renew(marks, ports.clock())
+    return answer.model_copy(update={"waits_for": left, "is_over": is_over})
 
 
-def _why_failed(correction: Correction) -> str:
-    """Make the correction, and return why it could not be made; empty: it is made. The others are made all the same."""
-    try:
-        correction.make()
-    except (NodehealError, ValueError) as error:
-        return str(error) or type(error).__name__
-    return ""
+def _stages(lost: _Lost, ports: Ports, policy: RecoveryPolicy) -> list[list[Correction]]:
+    """What is to be set right, in order. Attempts come first: what is set right later no longer shows that a recovery
+    was at it. Jobs come after machines: what ran on one that is gone is over.
+    """
+    return [
+        list(_of_attempts(lost, ports, policy)),
+        list(_of_ranks(lost, ports)),
+        list(_of_incidents(lost, ports)),
+        list(_of_nodes(lost, ports, policy)),
+        list(_of_new_machines(lost)),
+        list(_of_jobs(lost, ports)),
+    ]
+
+
+def _make(stage: Sequence[Correction]) -> None:
+    """Make all corrections of a stage, whichever fails. Raises HalfDone where one did: the next stage builds on it."""
+    failed = []
+    for correction in stage:
+        try:
+            correction.make()
+        except Exception as error:  # one that always fails must keep no other from being made
+            failed.append(f"{correction.about}: {str(error) or type(error).__name__}")
+    if failed:
+        told = "; ".join(failed[:_FAILURES_NAMED]) + (" ..." if len(failed) > _FAILURES_NAMED else "")
+        raise HalfDone(f"these could not be set right: {told}; the same command goes on from there")
 
 
 def _look(since: datetime, why: str, ports: Ports) -> _Lost:
