@@ -94,10 +94,7 @@ class Kubelet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Power the node off, and forget a reboot that has not ended."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer.join()
+        """Power the node off."""
         self.power_off()
 
     def power_on(self) -> None:
@@ -109,7 +106,11 @@ class Kubelet:
         self._thread.start()
 
     def power_off(self) -> None:
-        """Cut the node's power: its processes are killed, and it is silent."""
+        """Cut the node's power: its processes are killed, it is silent, and a boot that is to come does not."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._timer = None
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

@@ -44,7 +44,7 @@ fi
 mkdir -p "$folder/bin" "$folder/manifests"
 folder=$(cd "$folder" && pwd)
 scratch=$folder/part
-export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath" GOBIN=$scratch
+export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath"
 rm -rf "$scratch"
 mkdir "$scratch"
 trap 'rm -rf "$scratch"' EXIT
@@ -55,30 +55,32 @@ is_wanted() {
 
 # A program is whole when it is moved. Its version stands beside it: another one is built when that changes.
 finish() {
-    mv "$scratch/$1" "$folder/bin/$2"
-    rm -f "$folder/bin/.$2"-v*
-    touch "$folder/bin/.$2-$3"
-    echo "$2 $3 is built"
+    mv "$scratch/$1" "$folder/bin/$1"
+    rm -f "$folder/bin/.$1"-v*
+    touch "$folder/bin/.$1-$2"
+    echo "$1 $2 is built"
 }
 
-# from_lock LOCK PACKAGE PROGRAM VERSION [LDFLAGS]: as go.mod and go.sum of a folder beside this file say. A module that
-# replaces others by folders of its repository cannot be installed by its name.
+# from_lock LOCK PACKAGE PROGRAM VERSION [LDFLAGS]: as go.mod and go.sum of a folder beside this file say. These modules
+# replace others by folders of their repository, which are not in the published module.
 from_lock() {
     is_wanted "$3" "$4" || return 0
     (cd "$here/$1" && go build -mod=readonly -ldflags "-s -w ${5:-}" -o "$scratch/$3" "$2")
-    finish "$3" "$3" "$4"
-}
-
-# from_module PACKAGE PROGRAM VERSION: with the versions in the module's own go.mod.
-from_module() {
-    is_wanted "$2" "$3" || return 0
-    go install -ldflags "-s -w" "$1@$3"
-    finish "${1##*/}" "$2" "$3"
+    finish "$3" "$4"
 }
 
 # The folder with a module's files.
 source_of() {
     go mod download -json "$1@$2" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p'
+}
+
+# from_module MODULE PACKAGE PROGRAM VERSION: as the module's own go.mod and go.sum say.
+from_module() {
+    is_wanted "$3" "$4" || return 0
+    local from
+    from=$(source_of "$1" "$4")
+    (cd "$from" && go build -mod=readonly -ldflags "-s -w" -o "$scratch/$3" "$2")
+    finish "$3" "$4"
 }
 
 IFS=. read -r major minor _ <<<"${kubernetes#v}"
@@ -88,9 +90,9 @@ from_lock etcd go.etcd.io/etcd/server/v3 etcd "$etcd"
 for name in kube-apiserver kube-controller-manager kube-scheduler kubectl; do
     from_lock kubernetes "k8s.io/kubernetes/cmd/$name" "$name" "$kubernetes" "$stamp"
 done
-from_module github.com/kubeflow/training-operator/cmd/training-operator.v1 training-operator "$training_operator"
-from_module sigs.k8s.io/jobset jobset-controller "$jobset"
-from_module sigs.k8s.io/kueue/cmd/kueue kueue "$kueue"
+from_module github.com/kubeflow/training-operator ./cmd/training-operator.v1 training-operator "$training_operator"
+from_module sigs.k8s.io/jobset . jobset-controller "$jobset"
+from_module sigs.k8s.io/kueue ./cmd/kueue kueue "$kueue"
 
 cd "$folder/manifests"
 from=$(source_of github.com/kubeflow/training-operator "$training_operator")
