@@ -104,6 +104,7 @@ class Api:
             answer.close()
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> str:
+        """Return the address of a path with its query."""
         return f"{self._server}{path}?{urlencode(query)}" if query else f"{self._server}{path}"
 
 

@@ -56,6 +56,7 @@ class Authority:
         return self._write(file, builder.sign(self._key, SHA256()), key)
 
     def _write(self, file: str, certificate: x509.Certificate, key: _Key) -> Certificate:
+        """Write a certificate and its key, which only this user may read."""
         files = Certificate(self.folder / f"{file}.crt", self.folder / f"{file}.key")
         files.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
         files.key.touch(mode=0o600)
@@ -64,10 +65,12 @@ class Authority:
 
 
 def _curve_key() -> ec.EllipticCurvePrivateKey:
+    """Make a key of the curve P-256."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: _PublicKey) -> x509.CertificateBuilder:
+    """Begin a certificate that is valid from now on."""
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -87,6 +90,7 @@ def _name(user: str, groups: Sequence[str]) -> x509.Name:
 
 
 def _address(text: str) -> x509.GeneralName:
+    """Return an IP address as one, and all else as a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:

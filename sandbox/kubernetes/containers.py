@@ -30,6 +30,8 @@ _FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 @dataclass
 class _Container:
+    """A container, its process while it runs, and how its last runs have ended."""
+
     spec: Mapping[str, Any]
     process: subprocess.Popen[bytes] | None = None
     started_at: str = ""
@@ -122,6 +124,7 @@ class PodProcesses:
         }
 
     def _phase(self) -> str:
+        """Return the pod's phase."""
         if any(container.end is None or self._restarts(container) for container in self._containers):
             return "Running"
         return "Succeeded" if all(_exit_code(one) == 0 for one in self._containers) else "Failed"
@@ -155,6 +158,7 @@ class PodProcesses:
             _end(container, START_FAILED, START_ERROR, str(error))
 
     def _initialized(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the status of an init container, which is not run."""
         end = {
             "exitCode": 0,
             "reason": "Completed",
@@ -178,6 +182,7 @@ def _end(container: _Container, code: int, reason: str, message: str = "") -> No
 
 
 def _exit_code(container: _Container) -> int | None:
+    """Return the exit code of a container that has ended."""
     return container.end["exitCode"] if container.end is not None else None
 
 
@@ -196,6 +201,7 @@ def _status(container: _Container) -> dict[str, Any]:
 
 
 def _described(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the status of a container repeats of its description."""
     image = str(spec.get("image", ""))
     return {"name": spec["name"], "image": image, "imageID": "", "containerID": ""}
 
@@ -225,4 +231,5 @@ def _expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _now() -> str:
+    """Return the time as the API writes it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

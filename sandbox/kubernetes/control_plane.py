@@ -116,6 +116,7 @@ class ControlPlane:
         self.kubectl("apply", "--server-side", *files)
 
     def _start(self) -> None:
+        """Start each program once those are ready that it needs."""
         self._start_etcd()
         self._start_api_server()
         self.daemons.wait(lambda: self.api.is_ready("/readyz"), "the API server is ready", READY_SECONDS)
@@ -126,6 +127,7 @@ class ControlPlane:
         self.daemons.wait(lambda: scheduler.is_ready("/readyz"), "the scheduler is ready", READY_SECONDS)
 
     def _start_etcd(self) -> None:
+        """Start etcd, which does not flush to the disk: nothing here outlives the control plane."""
         clients, peers = (f"http://127.0.0.1:{port}" for port in (self._etcd, self._etcd_peers))
         arguments = [
             f"--data-dir={self.folder / 'etcd'}",
@@ -139,6 +141,7 @@ class ControlPlane:
         self.daemons.start(programs.program("etcd"), arguments)
 
     def _start_api_server(self) -> None:
+        """Start the API server with RBAC, the Node authorizer and NodeRestriction."""
         arguments = [
             f"--etcd-servers=http://127.0.0.1:{self._etcd}",
             "--bind-address=127.0.0.1",
@@ -159,6 +162,7 @@ class ControlPlane:
         self.daemons.start(programs.program("kube-apiserver"), arguments)
 
     def _start_controller_manager(self) -> None:
+        """Start the controllers, which notice within a second that a node's grace is over."""
         arguments = [
             *self._client_flags("system:kube-controller-manager"),
             *self._serving_flags(),
@@ -174,6 +178,7 @@ class ControlPlane:
         self.daemons.start(programs.program("kube-controller-manager"), arguments)
 
     def _start_scheduler(self) -> None:
+        """Start the scheduler."""
         arguments = [
             *self._client_flags("system:kube-scheduler"),
             *self._serving_flags(),
@@ -184,14 +189,17 @@ class ControlPlane:
         self.daemons.start(programs.program("kube-scheduler"), arguments)
 
     def _serving_flags(self) -> list[str]:
+        """Return the flags by which a program serves with the control plane's certificate."""
         return [f"--tls-cert-file={self.serving.certificate}", f"--tls-private-key-file={self.serving.key}"]
 
     def _client_flags(self, user: str) -> list[str]:
+        """Return the flags by which a program is this user, and has the API server judge its own callers."""
         kubeconfig = self.user(user)
         flags = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
         return [f"--{flag}={kubeconfig}" for flag in flags]
 
     def _has_service_account(self) -> bool:
+        """Return whether the controllers have made the first service account, without which no pod is admitted."""
         with suppress(ApiError, urllib3.exceptions.HTTPError):
             return bool(self.api.get("/api/v1/namespaces/default/serviceaccounts/default"))
         return False

@@ -72,4 +72,5 @@ class Daemons:
         return {name: process.pid for name, process in self._running.items()}
 
     def _tail(self, name: str) -> str:
+        """Return the end of a program's log."""
         return self.log_of(name).read_text("utf-8", "replace")[-_TAIL_CHARACTERS:]

@@ -179,18 +179,22 @@ def _serving_folder(folder: Path, serving: Certificate) -> Path:
 
 
 def _wait(plane: ControlPlane, name: str, port: int) -> None:
+    """Wait until the controller that answers at this port is ready."""
     probe = Api(f"http://127.0.0.1:{port}", plane.authority.files.certificate)
     plane.daemons.wait(lambda: probe.is_ready("/readyz"), f"{name} is ready", READY_SECONDS)
 
 
 def _namespace(name: str) -> dict[str, Any]:
+    """Return a namespace's object."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def _write(path: Path, configuration: dict[str, Any]) -> Path:
+    """Write a configuration as JSON, which is YAML, and return its path."""
     path.write_text(json.dumps(configuration), "utf-8")
     return path
 
 
 def _base64(path: Path) -> str:
+    """Return a file as a Secret or a webhook holds it."""
     return base64.b64encode(path.read_bytes()).decode()

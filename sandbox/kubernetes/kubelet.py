@@ -185,6 +185,7 @@ class Kubelet:
                 raise
 
     def _report_node(self) -> None:
+        """Patch the node's status."""
         self._api.patch(f"{_NODES}/{self.name}/status", {"status": self._node_status()}, STRATEGIC_MERGE)
 
     def _node_status(self) -> dict[str, Any]:
@@ -315,6 +316,7 @@ class Kubelet:
         self._pods.pop(uid, None)
 
     def _folder_of(self, namespace: str, pod: str) -> Path:
+        """Return the folder of a pod's logs."""
         return self._folder / f"{namespace}_{pod}"
 
 
@@ -329,4 +331,5 @@ def _gone_is_done() -> Iterator[None]:
 
 
 def _now() -> str:
+    """Return the time as the API writes it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

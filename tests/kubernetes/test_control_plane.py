@@ -1,5 +1,6 @@
 """The control plane is a real one: RBAC, NodeRestriction, and the controllers that judge a node by its lease."""
 
+import time
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ def test_a_kubelet_may_uncordon_its_node_and_not_take_a_taint_off(cluster: Clust
 
 def test_a_silent_node_is_unknown_and_unreachable_until_it_is_back(cluster: Cluster) -> None:
     kubelet = cluster.node()
-    cluster.node()  # where every node is silent, Kubernetes evicts from none of them
+    cluster.node()  # one that is ready: see the next test
 
     kubelet.power_off()
 
@@ -68,6 +69,18 @@ def test_a_silent_node_is_unknown_and_unreachable_until_it_is_back(cluster: Clus
     cluster.wait(lambda: both <= cluster.taints(kubelet.name), "the node has the taints")
     kubelet.power_on()
     cluster.wait(lambda: cluster.is_ready(kubelet.name), "the node is back")
+
+
+def test_where_no_node_is_ready_none_gets_the_taint_that_evicts(cluster: Cluster) -> None:
+    kubelet = cluster.node()
+
+    kubelet.power_off()
+
+    cluster.wait(lambda: (UNREACHABLE, "NoSchedule") in cluster.taints(kubelet.name), "the node is unreachable")
+    time.sleep(3)  # three rounds of the controller, which else adds it in the next one
+    assert (UNREACHABLE, "NoExecute") not in cluster.taints(kubelet.name)
+    cluster.node()
+    cluster.wait(lambda: (UNREACHABLE, "NoExecute") in cluster.taints(kubelet.name), "another node is ready")
 
 
 def test_a_token_that_is_bound_to_a_pod_names_the_pods_node(cluster: Cluster) -> None:
