@@ -19,7 +19,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # plug-in's 3.8.0 does not see the groups any more, and says nothing.)
 PYTEST = $(PYTHON) -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup slurm demo test test-all crashes fuzz mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference docs requirements audit e2e clean
+.PHONY: help setup slurm kubernetes demo test test-all crashes fuzz mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference docs requirements audit e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ slurm: ## install Slurm (Debian and Ubuntu, as root), for the demo and the tests
 	    { apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 \
 	        --no-install-recommends slurmctld slurmd slurm-client slurm-wlm-basic-plugins >/dev/null; }
 	@echo 'Slurm is installed: make demo ARGS="--scheduler slurm"'
+
+kubernetes: ## build Kubernetes and the controllers of training jobs with Go, a quarter of an hour, for the tests that need them
+	@sandbox/kubernetes/recipe/build.sh build/kubernetes
 
 demo: setup ## a GPU falls off the bus, and the job resumes: the whole story on this machine
 	@$(WITH_NODE) $(PYTHON) -m sandbox.demo $(ARGS)

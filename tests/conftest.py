@@ -73,6 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # They wait for machines, or try very many ways: `make test` leaves them out, `make test-all` and the CI run them.
 LONG = (
     "tests/emulated/",
+    "tests/kubernetes/",
     "tests/slurm/",
     "tests/simulation/test_every_write.py",
     "tests/workflows/test_crashes.py",
