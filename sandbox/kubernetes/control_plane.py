@@ -31,9 +31,13 @@ class KubectlError(RuntimeError):
 class ControlPlane:
     """A control plane that runs as long as its `with` block."""
 
-    def __init__(self, folder: Path, grace_seconds: int = 6) -> None:
-        """`folder`: for all of its files. `grace_seconds`: a node that is silent for so long is Unknown."""
+    def __init__(self, folder: Path, grace_seconds: int = 6, authenticator: Path | None = None) -> None:
+        """`folder`: for all of its files. `grace_seconds`: a node that is silent for so long is Unknown.
+
+        `authenticator`: the file that says who judges tokens that no service account has.
+        """
         self.folder = folder.absolute()
+        self._authenticator = authenticator
         self.daemons = Daemons(self.folder)
         self._grace_seconds = grace_seconds
         self._users = 0
@@ -158,6 +162,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={self._service_accounts}",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--endpoint-reconciler-type=none",  # no Service leads to the API server: there is no network of pods
+            *([f"--authentication-token-webhook-config-file={self._authenticator}"] if self._authenticator else []),
         ]
         self.daemons.start(programs.program("kube-apiserver"), arguments)
 

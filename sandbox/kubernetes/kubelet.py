@@ -76,8 +76,8 @@ class Kubelet:
         self.name = name
         self.boot_id = ""
         self.problems: list[str] = []  # requests that the API server has refused
-        self._api = api
-        self._machine = machine
+        self.api = api
+        self.machine = machine
         self._folder = folder
         self._variables = dict(variables or {})
         self._pods: dict[str, _Pod] = {}
@@ -163,7 +163,7 @@ class Kubelet:
 
     def _register(self) -> None:
         """Create the node, or find it as it is: a taint of the registration does not come back."""
-        machine = self._machine
+        machine = self.machine
         labels = {
             "kubernetes.io/hostname": self.name,
             "kubernetes.io/os": "linux",
@@ -179,18 +179,18 @@ class Kubelet:
             "status": self._node_status(),
         }
         try:
-            self._api.create(_NODES, node)
+            self.api.create(_NODES, node)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
 
     def _report_node(self) -> None:
         """Patch the node's status."""
-        self._api.patch(f"{_NODES}/{self.name}/status", {"status": self._node_status()}, STRATEGIC_MERGE)
+        self.api.patch(f"{_NODES}/{self.name}/status", {"status": self._node_status()}, STRATEGIC_MERGE)
 
     def _node_status(self) -> dict[str, Any]:
         """Return the capacity, the boot id, and that the node is ready."""
-        machine = self._machine
+        machine = self.machine
         capacity = {"cpu": str(machine.cpus), "memory": machine.memory, "pods": str(machine.pods)}
         if machine.gpus:
             capacity[_GPU] = str(machine.gpus)
@@ -227,12 +227,12 @@ class Kubelet:
         renewed_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         held = {"holderIdentity": self.name, "leaseDurationSeconds": _LEASE_HELD_SECONDS, "renewTime": renewed_at}
         try:
-            self._api.patch(f"{_LEASES}/{self.name}", {"spec": held})
+            self.api.patch(f"{_LEASES}/{self.name}", {"spec": held})
         except ApiError as error:
             if error.reason != "NotFound":
                 raise
             lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self.name}}
-            self._api.create(_LEASES, {**lease, "spec": held})
+            self.api.create(_LEASES, {**lease, "spec": held})
 
     def _watch(self, stop: threading.Event, events: "queue.SimpleQueue[tuple[str, Any]]") -> None:
         """Put the node's pods into the queue, all at first and then each change of one."""
@@ -241,10 +241,10 @@ class Kubelet:
         while not stop.is_set():
             try:
                 if not version:
-                    found = self._api.get(_PODS, **bound)
+                    found = self.api.get(_PODS, **bound)
                     version = found["metadata"]["resourceVersion"]
                     events.put(("ALL", found.get("items", [])))
-                for event in self._api.watch(_PODS, version, _WATCH_SECONDS, **bound):
+                for event in self.api.watch(_PODS, version, _WATCH_SECONDS, **bound):
                     version = event["object"]["metadata"]["resourceVersion"]
                     events.put((event["type"], event["object"]))
             except urllib3.exceptions.HTTPError:
@@ -303,14 +303,14 @@ class Kubelet:
         if status != pod.reported:
             with _gone_is_done():
                 body = {"metadata": {"uid": running.uid}, "status": status}
-                self._api.patch(f"{pod.path}/status", body, STRATEGIC_MERGE)
+                self.api.patch(f"{pod.path}/status", body, STRATEGIC_MERGE)
             pod.reported = status
 
     def _remove(self, pod: _Pod) -> None:
         """Remove a pod whose processes have ended from the API."""
         uid = pod.manifest["metadata"]["uid"]
         with _gone_is_done():
-            self._api.delete(pod.path, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
+            self.api.delete(pod.path, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
         if pod.processes is not None:
             pod.processes.kill()  # those that have left their container's group
         self._pods.pop(uid, None)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from nodeheal.adapters.kubernetes.access import EksClusters
 from sandbox.kubernetes import job_controllers, programs
 from sandbox.kubernetes.control_plane import ControlPlane
+from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
 
 
@@ -15,7 +17,12 @@ from tests.kubernetes.cluster import Cluster
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane without controllers of training jobs."""
     _skip_without(*programs.CONTROL_PLANE)
-    with ControlPlane(tmp_path_factory.mktemp("kubernetes")) as started:
+    folder = tmp_path_factory.mktemp("kubernetes")
+    with ExitStack() as stack:
+        authenticator = stack.enter_context(eks.authenticator())
+        config = authenticator.write_config(folder / "authenticator.json")
+        started = stack.enter_context(ControlPlane(folder, authenticator=config))
+        started.apply_files(eks.MANIFESTS)
         yield started
 
 
@@ -48,3 +55,9 @@ def cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[Cluster]:
 def _skip_without(*names: str) -> None:
     if absent := programs.why_missing(*names):
         pytest.skip(absent)
+
+
+@pytest.fixture
+def clusters(plane: ControlPlane) -> EksClusters:
+    """What the functions have: the same cluster, by the role whose access entry has nodeheal's group."""
+    return eks.clusters(plane)

@@ -27,10 +27,11 @@ class EksClusters:
     def api(self, cluster: str) -> KubernetesApi:
         """Return the API of the cluster of this name; it is asked for nothing yet."""
         if cluster not in self._apis:
-            self._apis[cluster] = KubernetesApi(lambda: self._endpoint(cluster), lambda: self._token(cluster))
+            self._apis[cluster] = KubernetesApi(lambda: self.endpoint(cluster), lambda: self.token(cluster))
         return self._apis[cluster]
 
-    def _endpoint(self, cluster: str) -> Endpoint:
+    def endpoint(self, cluster: str) -> Endpoint:
+        """Return where its API server is. Raises NotFound, NotAccepted."""
         from botocore.exceptions import ClientError
 
         try:
@@ -44,7 +45,8 @@ class EksClusters:
             raise NotAccepted(f"EKS cluster {cluster} is {found.get('status', 'being made')} and has no endpoint yet")
         return Endpoint(found["endpoint"], base64.b64decode(found["certificateAuthority"]["data"]).decode())
 
-    def _token(self, cluster: str) -> str:
+    def token(self, cluster: str) -> str:
+        """Return a token that proves the caller's role to this cluster alone."""
         from botocore.signers import RequestSigner
 
         sts = self._make("sts")

@@ -1,0 +1,112 @@
+"""A role of AWS reaches the API server by a token that it signs itself, and may do what its access entry says."""
+
+import base64
+import json
+
+import pytest
+
+from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.adapters.kubernetes.api import ApiError, Endpoint, KubernetesApi
+from nodeheal.domain.errors import NotAccepted
+from sandbox.kubernetes.control_plane import ControlPlane
+from tests.kubernetes import eks
+from tests.kubernetes.cluster import Cluster
+
+REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def may(api: KubernetesApi, verb: str, resource: str, group: str = "") -> bool:
+    """What the API server says of one act, as `kubectl auth can-i` asks it."""
+    attributes = {"verb": verb, "resource": resource.partition("/")[0], "group": group}
+    if "/" in resource:
+        attributes["subresource"] = resource.partition("/")[2]
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    return bool(api.post(REVIEW, {**body, "spec": {"resourceAttributes": attributes}})["status"]["allowed"])
+
+
+def test_the_functions_role_reads_nodes_and_a_strangers_is_refused(plane: ControlPlane, clusters: EksClusters) -> None:
+    assert clusters.api(eks.NAME).get("/api/v1/nodes")["kind"] == "NodeList"
+
+    with pytest.raises(ApiError) as refused:
+        eks.clusters(plane, eks.STRANGER).api(eks.NAME).get("/api/v1/nodes")
+
+    assert refused.value.status == 401
+
+
+def test_a_token_that_is_refused_is_made_anew_once(clusters: EksClusters) -> None:
+    tokens = ["k8s-aws-v1.c3RhbGU", clusters.token(eks.NAME)]
+    api = KubernetesApi(lambda: clusters.endpoint(eks.NAME), lambda: tokens.pop(0))
+
+    assert api.get("/api/v1/nodes")["kind"] == "NodeList"
+    assert tokens == []
+
+
+def test_a_token_is_a_presigned_request_that_names_the_cluster(clusters: EksClusters) -> None:
+    token = clusters.token(eks.NAME)
+
+    encoded = token.removeprefix("k8s-aws-v1.")
+    address = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+    assert "=" not in token
+    assert address.startswith("https://sts.eu-central-1.amazonaws.com/?Action=GetCallerIdentity&Version=2011-06-15")
+    assert "X-Amz-SignedHeaders=host%3Bx-k8s-aws-id" in address
+    assert "X-Amz-Expires=60" in address
+
+
+def test_no_error_holds_the_token(clusters: EksClusters) -> None:
+    token, authority = clusters.token(eks.NAME), clusters.endpoint(eks.NAME).authority
+    nobody = KubernetesApi(lambda: Endpoint("https://127.0.0.1:9", authority), lambda: token)
+
+    with pytest.raises(NotAccepted, match="has not answered") as silent:
+        nobody.get("/api/v1/nodes")
+    with pytest.raises(ApiError) as forbidden:
+        clusters.api(eks.NAME).get("/api/v1/secrets")
+
+    assert token not in f"{silent.value!r} {forbidden.value!r} {silent.value.__cause__!r}"
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "group", "is_allowed"),
+    [
+        ("list", "nodes", "", True),
+        ("patch", "nodes", "", True),
+        ("patch", "nodes/status", "", False),
+        ("delete", "nodes", "", False),
+        ("list", "pods", "", True),
+        ("create", "pods/eviction", "", True),
+        ("delete", "pods", "", False),
+        ("create", "pods", "", False),
+        ("get", "secrets", "", False),
+        ("patch", "jobs", "batch", True),
+        ("delete", "jobs", "batch", False),
+        ("patch", "pytorchjobs", "kubeflow.org", True),
+        ("create", "pytorchjobs", "kubeflow.org", False),
+        ("impersonate", "users", "", False),
+        ("patch", "deployments", "apps", False),
+    ],
+)
+def test_the_group_may_do_what_it_needs_and_nothing_else(
+    clusters: EksClusters, verb: str, resource: str, group: str, is_allowed: bool
+) -> None:
+    assert may(clusters.api(eks.NAME), verb, resource, group) is is_allowed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReplacement"}}},
+        {"metadata": {"annotations": {"weave.works/kured-node-lock": "mine"}}},
+        {"metadata": {"finalizers": ["nodeheal.io/stay"]}},
+        {"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}},
+        {"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}},
+    ],
+    ids=json.dumps,
+)
+def test_of_a_node_the_group_changes_its_own_marks_only(
+    cluster: Cluster, clusters: EksClusters, change: dict[str, object]
+) -> None:
+    node = cluster.node()
+
+    with pytest.raises(ApiError) as refused:
+        clusters.api(eks.NAME).patch(f"/api/v1/nodes/{node.name}", change)
+
+    assert (refused.value.status, "nodeheal changes" in refused.value.message) == (403, True)

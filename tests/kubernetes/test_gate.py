@@ -1,0 +1,180 @@
+"""A node is taken out of service by a taint and a cordon, and given back without a mark, whatever others have done."""
+
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+
+from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.adapters.kubernetes.gate import KubernetesGate
+from nodeheal.adapters.kubernetes.nodes import CORDONED_BEFORE, ISOLATED_TAINT
+from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySystem
+from nodeheal.domain.fleet.node import Node
+from sandbox.kubernetes.kubelet import Kubelet
+from tests.kubernetes import eks
+from tests.kubernetes.cluster import Cluster
+
+INCIDENT = "inc-20261129T030000-i-0a1b2c3d4e5f60718-1e531b3728"
+OTHERS = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+def gate(clusters: EksClusters) -> KubernetesGate:
+    return KubernetesGate(clusters)
+
+
+def record_of(kubelet: Kubelet, **changes: Any) -> Node:
+    """nodeheal's record of the node."""
+    return eks.record(kubelet.machine.provider_id.rpartition("/")[2], open_incident=INCIDENT, **changes)
+
+
+def spec(cluster: Cluster, kubelet: Kubelet) -> dict[str, Any]:
+    return dict(cluster.api.get(f"/api/v1/nodes/{kubelet.name}")["spec"])
+
+
+def notes(cluster: Cluster, kubelet: Kubelet) -> dict[str, Any]:
+    return dict(cluster.api.get(f"/api/v1/nodes/{kubelet.name}")["metadata"].get("annotations") or {})
+
+
+def drain(gate: KubernetesGate, node: Node) -> Any:
+    return gate.drain_all([node], [node.node_id])[node.node_id]
+
+
+def undrain(gate: KubernetesGate, node: Node) -> Any:
+    return gate.undrain(node, gate.placement_of(node))
+
+
+def test_a_drained_node_has_the_incident_in_its_taint_and_keeps_the_taints_of_others(
+    cluster: Cluster, gate: KubernetesGate
+) -> None:
+    kubelet = cluster.node(OTHERS)
+    node = record_of(kubelet)
+
+    drained = [drain(gate, node) for _ in range(2)]
+
+    ours = {"key": ISOLATED_TAINT, "value": INCIDENT, "effect": "NoSchedule"}
+    found = spec(cluster, kubelet)
+    assert [one.placement for one in drained] == [kubelet.name] * 2
+    assert (found["unschedulable"], [OTHERS in found["taints"], ours in found["taints"]]) == (True, [True, True])
+    assert gate.placement_of(node).held_by == HeldByNodeheal(INCIDENT)
+    assert undrain(gate, node) is None
+    assert (spec(cluster, kubelet)["taints"], spec(cluster, kubelet).get("unschedulable")) == ([OTHERS], None)
+    assert CORDONED_BEFORE not in notes(cluster, kubelet)
+
+
+def test_what_was_cordoned_before_stays_cordoned_and_is_the_persons_again(
+    cluster: Cluster, gate: KubernetesGate
+) -> None:
+    kubelet = cluster.node()
+    node = record_of(kubelet)
+    cluster.plane.kubectl("cordon", kubelet.name)
+    before = gate.placement_of(node)
+
+    drain(gate, node)
+    kept = undrain(gate, node)
+
+    assert (before.is_schedulable, before.held_by) == (False, HeldByPerson("kubectl", how="cordoned"))
+    assert kept == HeldByPerson("kubectl", how="cordoned")
+    assert spec(cluster, kubelet)["unschedulable"]
+    assert (spec(cluster, kubelet).get("taints"), notes(cluster, kubelet).get(CORDONED_BEFORE)) == (
+        [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": ANY}],
+        None,
+    )
+
+
+def test_an_uncordon_by_a_person_is_seen_and_not_undone_while_the_taint_stands(
+    cluster: Cluster, gate: KubernetesGate
+) -> None:
+    kubelet = cluster.node()
+    node = record_of(kubelet)
+    drain(gate, node)
+    cluster.plane.kubectl("uncordon", kubelet.name)
+
+    drain(gate, node)  # a repeat of the step
+
+    assert gate.placement_of(node).is_schedulable
+    assert not spec(cluster, kubelet).get("unschedulable")
+    assert ISOLATED_TAINT in {key for key, _ in cluster.taints(kubelet.name)}
+
+
+def test_no_pod_comes_onto_a_drained_node_though_its_kubelet_uncordons_it(
+    cluster: Cluster, gate: KubernetesGate
+) -> None:
+    kubelet = cluster.node()
+    drain(gate, record_of(kubelet))
+    kubelet.api.patch(f"/api/v1/nodes/{kubelet.name}", {"spec": {"unschedulable": None}})
+    name = cluster.name("pod")
+    body = {"nodeSelector": {"kubernetes.io/hostname": kubelet.name}, "containers": [{"name": "a", "image": "none"}]}
+
+    cluster.create("/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": body})
+
+    cluster.wait(lambda: "untolerated taint" in str(cluster.pod(name).get("status")), "the scheduler refuses the node")
+
+
+def test_a_node_is_found_by_its_machine_under_whatever_name(cluster: Cluster, gate: KubernetesGate) -> None:
+    first, second = cluster.node(), cluster.node()
+
+    names = [gate.placement_of(record_of(kubelet)).name for kubelet in (second, first, second)]
+
+    assert names == [second.name, first.name, second.name]
+    with pytest.raises(NotFound, match="i-0fffffffffffffff0 is no node of Kubernetes cluster training"):
+        gate.placement_of(eks.record("i-0fffffffffffffff0"))
+
+
+@pytest.mark.parametrize(
+    ("verb", "mark", "holder"),
+    [
+        ("annotate", "weave.works/kured-reboot-in-progress=now", "kured"),
+        ("label", "k8saas.nvidia.com/cordon-by=nvsentinel", "NVSentinel"),
+        ("taint", "karpenter.sh/disrupted=:NoSchedule", "Karpenter"),
+    ],
+)
+def test_other_systems_that_keep_a_node_are_named(
+    cluster: Cluster, gate: KubernetesGate, verb: str, mark: str, holder: str
+) -> None:
+    kubelet = cluster.node()
+
+    cluster.plane.kubectl(verb, "node", kubelet.name, mark)
+
+    held_by = gate.placement_of(record_of(kubelet)).held_by
+    assert isinstance(held_by, HeldBySystem)
+    assert (held_by.name, mark.partition("=")[0] in held_by.why) == (holder, True)
+
+
+def test_a_write_by_others_in_between_is_kept_and_ours_is_made_on_top(
+    cluster: Cluster, gate: KubernetesGate, monkeypatch: pytest.MonkeyPatch, clusters: EksClusters
+) -> None:
+    kubelet = cluster.node()
+    api = clusters.api(eks.NAME)
+    patch, writes = api.patch, iter(["a", "b"])
+
+    def patched(path: str, change: Any) -> Any:
+        if (value := next(writes, None)) is not None:
+            cluster.plane.kubectl("taint", "node", kubelet.name, f"example.com/{value}=1:NoSchedule")
+        return patch(path, change)
+
+    monkeypatch.setattr(api, "patch", patched)
+
+    drain(gate, record_of(kubelet))
+
+    keys = {key for key, _ in cluster.taints(kubelet.name)}
+    assert keys >= {"example.com/a", "example.com/b", ISOLATED_TAINT}
+
+
+def test_a_node_that_others_write_without_end_is_asked_for_later(
+    cluster: Cluster, gate: KubernetesGate, monkeypatch: pytest.MonkeyPatch, clusters: EksClusters
+) -> None:
+    kubelet = cluster.node()
+    api = clusters.api(eks.NAME)
+    patch = api.patch
+
+    def patched(path: str, change: Any) -> Any:
+        cluster.api.patch(f"/api/v1/nodes/{kubelet.name}", {"metadata": {"annotations": {"a": cluster.name("b")}}})
+        return patch(path, change)
+
+    monkeypatch.setattr(api, "patch", patched)
+
+    with pytest.raises(NotAccepted, match="is being written by others"):
+        drain(gate, record_of(kubelet))
+    assert ISOLATED_TAINT not in {key for key, _ in cluster.taints(kubelet.name)}
