@@ -1,0 +1,269 @@
+"""A gang is restarted whole, once, where its owner consents; pods of services are evicted within their budgets."""
+
+import json
+from typing import Any
+
+import pytest
+
+from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.adapters.kubernetes.api import ApiError
+from nodeheal.adapters.kubernetes.gate import KubernetesGate
+from nodeheal.adapters.kubernetes.workloads import (
+    AUTO_RESUME,
+    MAX_RETRIES,
+    RESTARTED_FOR,
+    RESTARTS,
+    SUSPENDED_FOR,
+    KubernetesWorkloads,
+)
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from sandbox.kubernetes.kubelet import Kubelet
+from tests.kubernetes import eks
+from tests.kubernetes.cluster import Cluster, Object, is_on, shell
+from tests.kubernetes.test_gate import record_of
+from tests.kubernetes.test_job_controllers import JOB_SETS, JOBS, PYTORCH_JOBS, job_set, pytorch_job
+
+REASON = "nodeheal: recovery inc-1"
+CONSENT = {AUTO_RESUME: "true"}
+PODS = "/api/v1/namespaces/default/pods"
+pytestmark = pytest.mark.usefixtures("plane_with_jobs")
+
+
+class Place:
+    """Two nodes, and what nodeheal sees of the first one."""
+
+    def __init__(self, cluster: Cluster, clusters: EksClusters) -> None:
+        self.cluster, self.api = cluster, clusters.api(eks.NAME)
+        self.broken, self.other = cluster.node(), cluster.node()
+        self.name = ""  # of what runs there
+        self.node = record_of(self.broken)
+        self.gate, self.workloads = KubernetesGate(clusters), KubernetesWorkloads(clusters)
+
+    def tasks(self) -> list[UnmanagedTask]:
+        """Those of this test: pods of another one may still be placed anywhere."""
+        found = self.workloads.unmanaged_tasks(self.node, self.gate.placement_of(self.node))
+        return [task for task in found if self.name in task.name]
+
+    def task(self) -> UnmanagedTask:
+        [task] = self.tasks()
+        return task
+
+    def isolates(self) -> UnmanagedTask:
+        """The node takes no new work; the one task that is there."""
+        self.gate.drain_all([self.node], [self.node.node_id])
+        return self.task()
+
+    def stops(self, task: UnmanagedTask, reason: str = REASON) -> bool:
+        """The step is repeated for as long as the answer is "not yet"."""
+        answers: list[bool] = []
+
+        def asked() -> bool:
+            try:
+                answers.append(self.workloads.stop_unmanaged_task(self.node, task, reason))
+            except NotAccepted:
+                return False
+            return True
+
+        self.cluster.wait(asked, f"{task} is stopped")
+        return answers[-1]
+
+    def runs(self, path: str, body: Object, label: str, pods: int, **notes: str) -> str:
+        """An object whose pods run on the first node; its path."""
+        body["metadata"]["annotations"], self.name = notes, body["metadata"]["name"]
+        self.cluster.plane.kubectl("cordon", self.other.name)
+        self.cluster.create(path, body)
+        self.cluster.wait(lambda: self.running(label, self.broken) == pods, f"{pods} pods run")
+        self.cluster.plane.kubectl("uncordon", self.other.name)
+        return f"{path}/{body['metadata']['name']}"
+
+    def running(self, label: str, kubelet: Kubelet) -> int:
+        found = [pod for pod in self.cluster.pods(label) if pod["spec"].get("nodeName") == kubelet.name]
+        return sum(pod["status"]["phase"] == "Running" for pod in found)
+
+    def notes(self, path: str) -> Object:
+        return dict(self.cluster.api.get(path)["metadata"].get("annotations") or {})
+
+
+@pytest.fixture
+def place(cluster: Cluster, clusters: EksClusters) -> Place:
+    return Place(cluster, clusters)
+
+
+def training(place: Place, kind: str, **notes: str) -> tuple[str, str]:
+    """A gang of two pods on the first node: where it is, and the label of its pods."""
+    name = place.cluster.name(kind)
+    if kind == "pytorch":
+        label = f"training.kubeflow.org/job-name={name}"
+        return place.runs(PYTORCH_JOBS, pytorch_job(name), label, 2, **notes), label
+    label = f"jobset.sigs.k8s.io/jobset-name={name}"
+    return place.runs(JOB_SETS, job_set(name), label, 2, **notes), label
+
+
+def job_of(name: str, **spec: Any) -> Object:
+    pods = {"spec": {"restartPolicy": "Never", "containers": [shell("sleep 60")]}}
+    return {"metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": pods, **spec}}
+
+
+@pytest.mark.parametrize("kind", ["pytorch", "jobset"])
+def test_a_gang_is_restarted_whole_and_once_on_other_nodes(place: Place, kind: str) -> None:
+    path, label = training(place, kind, **CONSENT)
+    task = place.isolates()
+    uids = {pod["metadata"]["uid"] for pod in place.cluster.pods(label)}
+
+    answers = [place.stops(task) for _ in range(2)]
+
+    place.cluster.wait(lambda: place.running(label, place.other) == 2, "both ranks run on the other node")
+    again = {pod["metadata"]["uid"] for pod in place.cluster.pods(label)}
+    notes = place.notes(path)
+    assert (task.may_be_stopped, answers, uids & again) == (True, [True, True], set())
+    assert (notes[RESTARTED_FOR], notes[RESTARTS], SUSPENDED_FOR in notes) == (REASON, "1", False)
+    assert place.tasks() == []
+
+
+def test_while_its_pods_are_ending_a_gang_is_not_resumed(place: Place) -> None:
+    path, _ = training(place, "pytorch", **CONSENT)
+    task = place.isolates()
+
+    with pytest.raises(NotAccepted, match="is suspended, and 2 pods are ending"):
+        place.workloads.stop_unmanaged_task(place.node, task, REASON)
+
+    assert place.notes(path)[SUSPENDED_FOR] == REASON
+    assert place.stops(task)
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [{}, {AUTO_RESUME: "yes"}, {**CONSENT, MAX_RETRIES: "0"}, {**CONSENT, MAX_RETRIES: "2", RESTARTS: "2"}],
+    ids=json.dumps,
+)
+def test_a_gang_whose_owner_does_not_consent_is_named_and_left(place: Place, notes: dict[str, str]) -> None:
+    path, label = training(place, "pytorch", **notes)
+    task = place.isolates()
+
+    assert (task.may_be_stopped, "PyTorchJob default/pytorch-" in task.name) == (False, True)
+    assert place.running(label, place.broken) == 2
+    if AUTO_RESUME not in notes:  # and the API server would refuse it, whatever our code believes
+        with pytest.raises(NotAccepted, match="does not consent to restarts"):
+            place.workloads.stop_unmanaged_task(place.node, task, REASON)
+    assert SUSPENDED_FOR not in place.notes(path)
+
+
+def test_one_that_is_held_stays_suspended_for_a_person(place: Place) -> None:
+    path, label = training(place, "jobset", **CONSENT)
+    task = place.isolates()
+    held = UnmanagedTask(**{**vars(task), "is_held": True})
+
+    assert place.stops(held)
+
+    assert place.cluster.api.get(path)["spec"]["suspend"] is True
+    assert place.cluster.pods(label) == []
+
+
+def test_what_others_have_suspended_or_finished_or_made_anew_is_left_alone(place: Place) -> None:
+    path, label = training(place, "jobset", **CONSENT)
+    task = place.isolates()
+    place.cluster.api.patch(path, {"spec": {"suspend": True}})
+
+    suspended = place.workloads.stop_unmanaged_task(place.node, task, REASON)
+    another = UnmanagedTask(**{**vars(task), "scheduler_json": task.scheduler_json.replace('"uid": "', '"uid": "0')})
+    made_anew = place.workloads.stop_unmanaged_task(place.node, another, REASON)
+    place.cluster.wait(lambda: not place.cluster.pods(label), "its pods are gone")
+    place.cluster.forget(path)
+    gone = place.workloads.stop_unmanaged_task(place.node, task, REASON)
+
+    assert (suspended, made_anew, gone) == (False, False, False)
+
+
+def test_a_job_without_a_backoff_loses_no_pod(place: Place) -> None:
+    """One evicted pod would end it for good."""
+    name = place.cluster.name("job")
+    path = place.runs(JOBS, job_of(name), f"batch.kubernetes.io/job-name={name}", 1)
+    task = place.isolates()
+
+    assert not task.may_be_stopped
+    with pytest.raises(NotAccepted, match="does not consent"):
+        place.workloads.stop_unmanaged_task(place.node, task, REASON)
+    assert place.cluster.api.get(path)["status"].get("failed", 0) == 0
+    assert place.running(f"batch.kubernetes.io/job-name={name}", place.broken) == 1
+
+
+def test_of_a_job_the_functions_change_its_suspension_only(place: Place) -> None:
+    path, _ = training(place, "pytorch", **CONSENT)
+
+    for change in (
+        {"spec": {"runPolicy": {"backoffLimit": 9}}},
+        {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}}},
+        {"metadata": {"annotations": {MAX_RETRIES: "99"}}},
+        {"metadata": {"labels": {"a": "b"}}},
+    ):
+        with pytest.raises(ApiError) as refused:
+            place.api.patch(path, change)
+        assert refused.value.status == 403, change
+
+
+def test_pods_of_daemons_and_those_that_have_ended_are_no_work(place: Place) -> None:
+    cluster, name = place.cluster, place.cluster.name("daemon")
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [shell("sleep 60")]}}
+    spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
+    cluster.create("/apis/apps/v1/namespaces/default/daemonsets", {"metadata": {"name": name}, "spec": spec})
+    ended = cluster.run(place.broken.name, "true")
+    cluster.wait(lambda: place.running(f"app={name}", place.broken) == 1, "the daemon runs")
+    cluster.wait(lambda: cluster.phase(ended) == "Succeeded", "the pod has ended")
+
+    found = place.workloads.unmanaged_tasks(place.node, place.gate.placement_of(place.node))
+    assert [task for task in found if name in task.name or ended in task.name] == []
+
+
+def service(place: Place, replicas: int = 1) -> str:
+    """A service with a pod on the first node; its name."""
+    name = place.name = place.cluster.name("service")
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [shell("sleep 60")], "nodeSelector": is_on(place.broken.name)},
+    }
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
+    place.cluster.create("/apis/apps/v1/namespaces/default/replicasets", {"metadata": {"name": name}, "spec": spec})
+    place.cluster.wait(lambda: place.running(f"app={name}", place.broken) == replicas, "the service runs")
+    return name
+
+
+def test_a_services_pod_is_evicted_and_one_of_the_same_name_is_not(place: Place) -> None:
+    name = service(place)
+    task = place.isolates()
+    other = UnmanagedTask(**{**vars(task), "scheduler_json": task.scheduler_json.replace('"uid": "', '"uid": "0')})
+
+    assert (task.may_be_stopped, f"of ReplicaSet {name}" in task.name) == (True, True)
+    assert not place.workloads.stop_unmanaged_task(place.node, other, REASON)
+    assert place.workloads.stop_unmanaged_task(place.node, task, REASON)
+    [pod] = [pod for pod in place.cluster.pods(f"app={name}") if pod["metadata"]["uid"] == task.task_id]
+    assert "deletionTimestamp" in pod["metadata"]
+
+
+def test_a_disruption_budget_is_waited_for(place: Place) -> None:
+    name = service(place)
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    place.cluster.create(path, {"metadata": {"name": name}, "spec": budget})
+    place.cluster.wait(
+        lambda: place.cluster.api.get(f"{path}/{name}").get("status", {}).get("currentHealthy") == 1, "it is counted"
+    )
+    task = place.isolates()
+
+    with pytest.raises(NotAccepted, match="a disruption budget keeps pod default/"):
+        place.workloads.stop_unmanaged_task(place.node, task, REASON)
+
+    place.cluster.forget(f"{path}/{name}")
+    assert place.stops(task)
+
+
+def test_a_pod_that_nobody_would_make_again_is_named_and_left(place: Place) -> None:
+    name = place.name = place.cluster.run(place.broken.name, "sleep 60")
+    place.cluster.wait(lambda: place.cluster.phase(name) == "Running", "the pod runs")
+
+    task = place.task()
+
+    assert (task.may_be_stopped, task.name) == (
+        False,
+        f"pod default/{name}, which no controller makes again",
+    )
