@@ -1,20 +1,13 @@
 """Lists every scheduler that a deployment supports. A new scheduler adds its rows to this file.
 
-The tables of events import their models on demand: only the functions that read events pay for them.
+Each row imports its adapter on demand: a function or a command pays only for the schedulers of the nodes that it sees.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from nodeheal.adapters.aws.calls import client_in, own_role_arn
-from nodeheal.adapters.ecs.job_logs import EcsJobLogs
 from nodeheal.adapters.ecs.marks import EcsMarks
-from nodeheal.adapters.ecs.scheduler import ecs_scheduler
-from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions
-from nodeheal.adapters.kubernetes.access import EksClusters
-from nodeheal.adapters.kubernetes.scheduler import kubernetes_scheduler
-from nodeheal.adapters.slurm.controller import SlurmController
-from nodeheal.adapters.slurm.scheduler import slurm_scheduler
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports.clock import Clock
@@ -25,9 +18,28 @@ if TYPE_CHECKING:
     from nodeheal.adapters.aws.account import Look, Registration
     from nodeheal.adapters.aws.marks import SchedulerMarks
     from nodeheal.adapters.aws.translate.foreign import ForeignEvent
+    from nodeheal.adapters.slurm.controller import SlurmController
     from nodeheal.ports.signals import Draft
 
 Make = Callable[[str], Any]  # a client of a service, by name
+
+
+class Schedulers(Mapping[SchedulerKind, Scheduler]):
+    """What each scheduler can do, put together when it is first asked for."""
+
+    def __init__(self, makers: Mapping[SchedulerKind, Callable[[], Scheduler]]) -> None:
+        self._makers, self._made = makers, dict[SchedulerKind, Scheduler]()
+
+    def __getitem__(self, kind: SchedulerKind) -> Scheduler:
+        if kind not in self._made:
+            self._made[kind] = self._makers[kind]()
+        return self._made[kind]
+
+    def __iter__(self) -> Iterator[SchedulerKind]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 def schedulers(
@@ -37,21 +49,39 @@ def schedulers(
     clock: Clock,
     hyperpod: Machines,
     task_roles: Sequence[str] = (),
-) -> dict[SchedulerKind, Scheduler]:
+) -> Schedulers:
     """Return what each scheduler can do; clients are created when a port is first used. `controllers_once`: of the role
     that asks controllers. `task_roles`: those that a registered task definition may name.
     """
-    definitions = EcsTaskDefinitions(lambda: make("ecs"), lambda: own_role_arn(names.JOB_EXECUTION_ROLE), task_roles)
-    job_logs = EcsJobLogs(definitions, lambda region: client_in("logs", region) if region else make("logs"))
-    served = (
-        ecs_scheduler(lambda: make("ecs"), lambda: make_once("ecs"), definitions, job_logs),
-        slurm_scheduler(_slurm_controller(make, controllers_once, clock, hyperpod)),
-        kubernetes_scheduler(EksClusters(make)),
-    )
-    return {one.kind: one for one in served}
+
+    def ecs() -> Scheduler:
+        from nodeheal.adapters.aws.calls import client_in, own_role_arn
+        from nodeheal.adapters.ecs.job_logs import EcsJobLogs
+        from nodeheal.adapters.ecs.scheduler import ecs_scheduler
+        from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions
+
+        find_role = partial(own_role_arn, names.JOB_EXECUTION_ROLE)
+        definitions = EcsTaskDefinitions(lambda: make("ecs"), find_role, task_roles)
+        job_logs = EcsJobLogs(definitions, lambda region: client_in("logs", region) if region else make("logs"))
+        return ecs_scheduler(lambda: make("ecs"), lambda: make_once("ecs"), definitions, job_logs)
+
+    def slurm() -> Scheduler:
+        from nodeheal.adapters.slurm.scheduler import slurm_scheduler
+
+        return slurm_scheduler(_slurm_controller(make, controllers_once, clock, hyperpod))
+
+    def kubernetes() -> Scheduler:
+        from nodeheal.adapters.kubernetes.access import EksClusters
+        from nodeheal.adapters.kubernetes.scheduler import kubernetes_scheduler
+
+        return kubernetes_scheduler(EksClusters(make))
+
+    return Schedulers({SchedulerKind.ECS: ecs, SchedulerKind.SLURM: slurm, SchedulerKind.KUBERNETES: kubernetes})
 
 
-def _slurm_controller(make: Make, controllers_once: Make, clock: Clock, hyperpod: Machines) -> SlurmController:
+def _slurm_controller(make: Make, controllers_once: Make, clock: Clock, hyperpod: Machines) -> "SlurmController":
+    from nodeheal.adapters.slurm.controller import SlurmController
+
     return SlurmController(lambda: make("ssm"), lambda: controllers_once("ssm"), lambda: make("ec2"), hyperpod, clock)
 
 

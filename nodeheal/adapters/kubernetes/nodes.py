@@ -71,7 +71,7 @@ def isolated_for(found: Object) -> str | None:
 
 
 def is_cordoned(found: Object) -> bool:
-    """Whether the node takes no new pods, whoever wants that."""
+    """Whether the node takes no new pods."""
     return bool(found.get("spec", {}).get("unschedulable"))
 
 

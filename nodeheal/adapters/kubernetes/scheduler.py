@@ -8,7 +8,7 @@ from nodeheal.ports.scheduler import OwnTools, Scheduler, SchedulerTraits
 
 OWN_TOOLS = OwnTools(
     drain="Kubernetes drains it itself: kubectl drain NODE --ignore-daemonsets",
-    submit="Kubernetes starts the jobs of its nodes itself: submit with kubectl apply (docs/eks.md)",
+    submit="Kubernetes starts the jobs of its nodes itself: submit with kubectl apply",
     logs="Kubernetes keeps a pod's output: kubectl logs POD",
 )
 TRAITS = SchedulerTraits(
