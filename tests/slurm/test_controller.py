@@ -475,7 +475,7 @@ def test_the_command_answers_in_json(
         "reason_by": said[0]["nodes"][where]["reason_by"],
         "since": said[0]["nodes"][where]["since"],
         "is_in_service": False,
-        "is_ours": True,
+        "incident": INCIDENT,
         "is_by_person": False,
         "jobs": [],
     }
