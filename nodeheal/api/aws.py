@@ -9,6 +9,7 @@ from nodeheal.contract import names
 if TYPE_CHECKING:
     from nodeheal.adapters.aws.acts import ActsApi
     from nodeheal.api.client import Client
+    from nodeheal.contract.vocabulary import ChannelKind
     from nodeheal.domain.policy.policy import RecoveryPolicy
     from nodeheal.ports import Ports
 
@@ -52,6 +53,22 @@ def policy_copy(table: str) -> "RecoveryPolicy":
     from nodeheal.domain.policy.policy import RecoveryPolicy
 
     return last_good(Table(client("dynamodb"), table)) or RecoveryPolicy()
+
+
+def channels() -> "dict[str, ChannelKind]":
+    """Return the channels of the deployed stack."""
+    from nodeheal.adapters.aws.calls import client
+    from nodeheal.adapters.aws.policy_documents import deployed_channels
+    from nodeheal.services.notify.channel_kinds import read_channels
+
+    return read_channels(deployed_channels(client("cloudformation")))
+
+
+def refuse_restored(ports: "Ports") -> None:
+    """Raises NotAccepted while the table is an older copy of itself, so that nobody decides by it."""
+    from nodeheal.services.records_epoch import refuse_if_gone_back
+
+    refuse_if_gone_back(ports)
 
 
 def control_plane() -> "ActsApi":

@@ -1,16 +1,17 @@
 """Queries about policy documents: what differs between two of them, and which one is in force."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nodeheal.api.imagined import decided, event_of
 from nodeheal.api.policy_views import FaultChange, PolicyDiff, PolicyInForce, SettingChange, Treatment
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, Family, NextStepCondition
+from nodeheal.contract.vocabulary import Action, ChannelKind, Family, NextStepCondition
 from nodeheal.domain.faults.catalog import catalog, find
 from nodeheal.domain.faults.diagnosis import diagnose
 from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_policy
 from nodeheal.domain.verbs import VERBS
+from nodeheal.services.operators import validate_policy
 
 
 def in_force(text: str, appconfig_version: int, deployment: int, at: str, why: str) -> PolicyInForce:
@@ -88,3 +89,8 @@ def _differences(before: Any, after: Any, where: str) -> Iterator[SettingChange]
             yield from _differences(before.get(key), after.get(key), f"{where}.{key}".lstrip("."))
     elif before != after:
         yield SettingChange(knob=where, before=before, after=after)
+
+
+def complaints_of_channels(policy: RecoveryPolicy, channels: Mapping[str, ChannelKind]) -> list[str]:
+    """Return what the policy asks of channels that a deployment does not have, or that they cannot do."""
+    return list(validate_policy.complaints_of_channels(policy, channels))

@@ -10,10 +10,16 @@ from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.jobs import prepare_job as preparing
 from nodeheal.services.jobs.job_line import line_in_words, stands_before
 from nodeheal.services.jobs.prepare_job import placement_of, prepare_job
 from nodeheal.services.jobs.submit_job import refuse_known
 from nodeheal.services.operators.look_at_job import find_job
+
+
+def file_doubts(spec: JobSpec) -> list[str]:
+    """Return what is probably a mistake in a job file, judged from the file alone."""
+    return preparing.file_doubts(spec)
 
 
 def planned(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, *, is_idempotent: bool) -> PlannedJob:

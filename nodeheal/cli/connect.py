@@ -158,10 +158,8 @@ def slurm() -> "SlurmController":
 
 def acting_ports(table: str) -> "Ports":
     """The ports of a command that acts. Raises NotAccepted while the table is an older copy of itself."""
-    from nodeheal.services.records_epoch import refuse_if_gone_back
-
     world = ports(table)
-    refuse_if_gone_back(world)
+    aws.refuse_restored(world)
     return world
 
 
@@ -241,11 +239,8 @@ def confirmations() -> "SnsSignedConfirmations":
 
 def channels() -> "dict[str, ChannelKind]":
     """The channels of the deployed stack. Raises ValueError where the context in use is for another account."""
-    from nodeheal.adapters.aws.policy_documents import deployed_channels
-    from nodeheal.services.notify.channel_kinds import read_channels
-
     _check_account()
-    return read_channels(deployed_channels(client("cloudformation")))
+    return aws.channels()
 
 
 def policy_documents() -> "PolicyDocuments":

@@ -35,35 +35,32 @@ def inject(
     table: Table = names.TABLE,
 ) -> None:
     """Drill: have a healthy node report a fault. What follows is real: where the pool acts, job and node stop."""
-    from nodeheal.services.operators.describe_act import describe_drill
-    from nodeheal.services.operators.foretell import foretell_drill
-    from nodeheal.services.operators.inject_fault import inject_fault, may_inject
+    from nodeheal.api.own_acts import begin_drill, preview_drill
 
     reason = connect.on_record(given_reason(why, dry_run=dry_run))
     with clearly():
         fault = _fault(xid, line, dcgm, gpu)
         world, policy = connect.ports(table), connect.policy()
-        found = may_inject(whole_node(node, world), world, policy)
-        foretold = foretell_drill(found, fault, world, policy)
-        facts = describe_drill(found, str(fault), foretold, world)
-    if not goes_on([f"{label:<8}{text}" for label, text in facts], dry_run=dry_run, yes=yes):
+        drill = preview_drill(whole_node(node, world).node_id, fault, world, policy)
+    facts = [f"{fact.label:<8}{fact.text}" for fact in drill.consequences.facts]
+    if not goes_on(facts, dry_run=dry_run, yes=yes):
         return
     with clearly():
-        found, command_id = inject_fault(node, fault, reason, world, policy, connect.drills())
+        found, command_id = begin_drill(drill, reason, world, policy, connect.drills())
         status = _wait(found, command_id, world)
     if status.state != "SUCCEEDED":
         say(f"{node} has not taken the drill ({status.state}){_why_not(status)}")
         raise typer.Exit(FAILED)
-    say(f"injected on {node}: {fault}", *foretold.lines)
-    if foretold.is_seen:
+    say(f"injected on {node}: {fault}", *drill.foretold.lines)
+    if drill.foretold.is_seen:
         say(f"an incident that comes of it is in `nodeheal incidents list {found.pool} --since 5m`")
 
 
 def _fault(xid: int | None, line: str | None, dcgm: str | None, gpu: int) -> str | DcgmDrill:
     if dcgm is None:
-        from nodeheal.services.operators.inject_fault import drill_line
+        from nodeheal.api.own_acts import kernel_line
 
-        return drill_line(xid, line)
+        return kernel_line(xid, line)
     if xid is not None or line is not None:
         raise ValueError("give one of --xid, --line and --dcgm")
     return parse_dcgm_drill(dcgm, gpu)
@@ -81,7 +78,7 @@ def _why_not(status: "CommandStatus") -> str:
 
 def _wait(node: "Node", command_id: str, world: "Ports") -> "CommandStatus":
     """What became of the command. A command that nobody has heard of yet is on its way."""
-    from nodeheal.services.operators.inject_fault import DRILL_SECONDS
+    from nodeheal.api.own_acts import DRILL_SECONDS
 
     give_up_at = time.monotonic() + DRILL_SECONDS
     while True:

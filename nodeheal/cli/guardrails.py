@@ -70,22 +70,17 @@ def _called(target: str) -> str:
 
 def _paused_until(target: str, world: "Ports") -> datetime | None:
     """Until when the node or the pool is paused now. None: it is not."""
-    from nodeheal.services.saving import node_of
+    from nodeheal.api.own_acts import paused_until
 
-    pauses, now = world.pauses.read(), world.clock()
-    if _is_node(target):
-        pause = pauses.of_node(node_of(target, world).node_id, now)
-    else:
-        pause = pauses.of_pool(connect.known_pool(target, world), now)
-    return pause.until if pause is not None else None
+    is_node = _is_node(target)
+    return paused_until(target if is_node else connect.known_pool(target, world), world, is_node=is_node)
 
 
 def _pause(target: str, seconds: int, why: str, world: "Ports") -> datetime:
-    from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+    from nodeheal.api.own_acts import pause
 
-    if _is_node(target):
-        return pause_node(target, seconds, why, world).until
-    return pause_pool(connect.known_pool(target, world), seconds, why, world).until
+    is_node = _is_node(target)
+    return pause(target if is_node else connect.known_pool(target, world), seconds, why, world, is_node=is_node)
 
 
 @breaker.command()

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from nodeheal.api import records
+from nodeheal.api.job_log import RunLog, open_log
 from nodeheal.cli import connect
 from nodeheal.cli.connect import clearly
 from nodeheal.cli.job_wait import LOOK_EVERY_SECONDS, patiently
@@ -13,8 +15,6 @@ from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job_log import LogLine
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import JobLogs
-from nodeheal.services.operators.look_at_job import find_job
-from nodeheal.services.operators.read_job_log import RunLog, open_log
 
 QUIET_LOOKS = 3  # a container's last lines come a moment after its end
 
@@ -44,7 +44,7 @@ def tail(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Say what is new until the job ends (or the run that was asked for), and go on with each of its runs."""
-    while not find_job(name, world).current_run and not find_job(name, world).is_over:
+    while not records.job(name, world).current_run and not records.job(name, world).is_over:
         sleep(LOOK_EVERY_SECONDS)
     wanted = number
     while True:

@@ -2,11 +2,11 @@
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodeheal.api.job_log import last_words
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.ports import Ports
-from nodeheal.services.operators.read_job_log import last_words
 
 LINES_SHOWN = 8
 

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice, takewhile
 
-from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.api import records
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.ports import Ports
-from nodeheal.services.operators.review_incidents import list_incidents
 
 LATEST = "latest"
 LOOKED_BACK = timedelta(days=90)
@@ -42,8 +41,7 @@ def incident_named(text: str, world: Ports) -> str:
 
 def recent_incidents(world: Ports) -> list[Incident]:
     """The incidents of every pool, the newest first."""
-    pools = list(world.fleet_index.pools())
-    return list_incidents(world, pools, list(IncidentState), world.clock() - LOOKED_BACK)
+    return records.incidents(world.clock() - LOOKED_BACK, world)
 
 
 def node_named(text: str, world: Ports) -> str:

@@ -88,8 +88,8 @@ def retire(
     node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
 ) -> None:
     """Give a node up for good: nodeheal may not act on it any more, and `nodes enroll` refuses its id. No way back."""
+    from nodeheal.api.own_acts import untag_node
     from nodeheal.contract.acts import NodeRecorded, Retire
-    from nodeheal.services.intake.enroll_node import unmark_node
 
     reason = given_reason(why, dry_run=dry_run)
     with clearly():
@@ -99,7 +99,7 @@ def retire(
         if not goes_on(facts_of(act, world, table), dry_run=dry_run, yes=yes):
             return
         state = connect.do(act, NodeRecorded).state
-        say(*unmark_node(known, connect.marks()), f"{node} is {state} now")
+        say(*untag_node(known, connect.marks()), f"{node} is {state} now")
 
 
 def _request(
@@ -146,12 +146,12 @@ def whole_node(name: str, world: "Ports") -> "Node":
     """The node of this id. An act takes no beginning of an id: the error says which nodes begin so."""
     from itertools import islice
 
+    from nodeheal.api import records
     from nodeheal.cli.lookup import node_ids
     from nodeheal.domain.errors import NotFound
-    from nodeheal.services.saving import node_of
 
     try:
-        return node_of(name, world)
+        return records.node(name, world)
     except NotFound:
         begun = list(islice(node_ids(world, name), 5)) if name else []
         if not begun:
@@ -184,29 +184,24 @@ def sweep_pool(
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Diagnose the free nodes of a pool, one after another. Returns how many did not pass. Raises ValueError."""
+    from nodeheal.api.pool_sweep import is_free, planned_sweep
     from nodeheal.contract.acts import Diagnose, RecoveryRequested
     from nodeheal.domain.errors import NotAccepted
     from nodeheal.domain.humanize import counted
-    from nodeheal.services.operators.check_act import why_pool_not_now
-    from nodeheal.services.operators.describe_act import how_long_checks_take
-    from nodeheal.services.saving import node_of
 
     world = connect.acting_ports(table)
-    now, pauses = world.clock(), world.pauses.read()
-    known = world.nodes.in_pool(connect.known_pool(pool, world))
-    if held := why_pool_not_now(pool, world):
-        raise ValueError(held)
-    free = [node.node_id for node in known if node.is_available(now, pauses)]
+    plan = planned_sweep(connect.known_pool(pool, world), level, world, connect.policy_copy(table))
+    free = plan.free
     facts = [
-        f"pool    {pool}: {len(free)} of {counted(len(known), 'node')} are free; the others are left out",
-        f"checks  {how_long_checks_take(pool, level, connect.policy_copy(table), len(free))}",
+        f"pool    {pool}: {len(free)} of {counted(plan.nodes, 'node')} are free; the others are left out",
+        f"checks  {plan.checks}",
         "then    each is isolated, diagnosed and returned, one after another; one that does not pass stays out",
     ]
     if not goes_on(facts, dry_run=dry_run, yes=yes):
         return 0
     failed = 0
     for number, name in enumerate(free, 1):
-        if not node_of(name, world).is_available(world.clock(), world.pauses.read()):
+        if not is_free(name, world):
             say(f"{number} of {len(free)}  {name}  left out: it is not free any more")
             continue
         try:

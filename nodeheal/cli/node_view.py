@@ -7,8 +7,8 @@ from nodeheal.api.views import NodeView
 from nodeheal.cli.table import fitted
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.pause import Pause
+from nodeheal.domain.fleet.pool import Slots
 from nodeheal.domain.recovery.incident import short_id
-from nodeheal.services.recovery.pool_size import Slots
 
 
 def as_text(view: NodeView, dashboard: str = "") -> list[str]:

@@ -68,10 +68,10 @@ def list_nodes(
         view = node_list.nodes(pools, pauses, world, state or (), page)
         paused = list(filter(None, [pauses.why_pool_is_paused(name, now) for name in pools]))
         if slurm:
+            from nodeheal.api import records
             from nodeheal.cli.slurm import on_slurm_of
-            from nodeheal.services.saving import node_of
 
-            on_slurm = on_slurm_of([node_of(row.node, world) for row in view.rows])
+            on_slurm = on_slurm_of([records.node(row.node, world) for row in view.rows])
     if form in (Form.json, Form.yaml):
         if on_slurm is None:
             say_rows(view, page, form)
@@ -110,19 +110,18 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
 @app.command()
 def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one node: its state, why and since when, and what nodeheal may still do with it."""
-    from nodeheal.api import node_queries
+    from nodeheal.api import node_queries, records
     from nodeheal.cli.lookup import node_named
     from nodeheal.cli.node_view import as_text
     from nodeheal.cli.slurm import node_words, slurm_node, view_of
     from nodeheal.cli.slurm_views import NodeViewWithSlurm
-    from nodeheal.services.saving import node_of
 
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
         name = node_named(node, world)
         view = node_queries.node(name, world, connect.policy())
-        on_slurm = slurm_node(node_of(name, world))
+        on_slurm = slurm_node(records.node(name, world))
     if form in (Form.json, Form.yaml):
         say_data(NodeViewWithSlurm(**dict(view), slurm=view_of(on_slurm)), form)
         return
@@ -156,9 +155,8 @@ def enroll(
     table: Table = names.TABLE,
 ) -> None:
     """Let nodeheal act on a node: set the tags that IAM asks for. A second call changes what it names."""
+    from nodeheal.api.own_acts import tag_node
     from nodeheal.contract.acts import Enroll, NodeRecorded
-    from nodeheal.services.intake.enroll_node import check_enrolment, mark_node
-    from nodeheal.services.operators.do_act import enrolment_of
 
     if job not in (None, NO_JOB):
         refuse(f"--job {job}: give `{NO_JOB}`; a job is recorded when it is started")
@@ -176,9 +174,8 @@ def enroll(
             cluster=cluster,
             scheduler=scheduler,
         )
-        enrolment = enrolment_of(act, reason)
         # Only who may set the tags lets nodeheal act on a machine; no function may.
-        marked = mark_node(check_enrolment(node, enrolment, connect.ports(table)), enrolment, connect.marks())
+        marked = tag_node(act, connect.ports(table), connect.marks())
         say(*marked)
         recorded = _record_tagged(act) if marked else connect.do(act, NodeRecorded)
     say(*recorded.changes)
@@ -207,10 +204,10 @@ def release(
     node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
 ) -> None:
     """Return a node to service that nodeheal took out. A request by hand that still waits is withdrawn instead."""
+    from nodeheal.api import records
     from nodeheal.cli.slurm import node_words, slurm_node
     from nodeheal.contract.acts import NodeRecorded, Release
     from nodeheal.parsers.slurm import SlurmNode
-    from nodeheal.services.saving import node_of
 
     reason = given_reason(why, dry_run=dry_run)
     with clearly():
@@ -225,7 +222,7 @@ def release(
         say(f"{freed.withdrawn} is withdrawn: {node} was not taken out of service yet, and is not touched")
         return
     say(f"{node} is {freed.state} now; nothing has checked it: `nodeheal nodes diagnose {node} --why …` does")
-    seen = slurm_node(node_of(node, world))
+    seen = slurm_node(records.node(node, world))
     if isinstance(seen, SlurmNode) and not seen.is_in_service:
         say(f"Slurm gives it no work, for a reason that is not nodeheal's: {node_words(seen)}")
 

@@ -55,7 +55,7 @@ def check(
 
     document = read_policy(file)
     if deployed:
-        from nodeheal.services.operators.validate_policy import complaints_of_channels
+        from nodeheal.api.policy_queries import complaints_of_channels
 
         with clearly():
             missing = "; ".join(complaints_of_channels(document, connect.channels()))

@@ -13,6 +13,7 @@ from typing import TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodeheal.adapters.aws.failures import explain
+from nodeheal.api import records
 from nodeheal.cli import connect
 from nodeheal.cli.say import say
 from nodeheal.cli.slurm_views import SlurmJobRow, SlurmNodeView
@@ -24,7 +25,6 @@ from nodeheal.domain.jobs.job import Job
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 from nodeheal.parsers.slurm_report import NodeOut, SlurmReport
 from nodeheal.ports import Ports
-from nodeheal.services.operators.look_at_job import find_job
 
 _AT_ONCE = 16
 _LOOKED_AT = 1_000  # nodes of each pool
@@ -111,7 +111,7 @@ def node_at(node: Node, reports: Reports) -> NodeOut | str | None:
 def our_job(name: str, world: Ports) -> Job:
     """The job of nodeheal's. Raises NotFound, which says whom to ask where this may be a job of Slurm's."""
     try:
-        return find_job(name, world)
+        return records.job(name, world)
     except NotFound:
         clusters = clusters_in(world.fleet_index.pools(), world) if _JOB_ID.fullmatch(name) else []
         if not clusters:

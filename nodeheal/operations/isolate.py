@@ -12,6 +12,7 @@ from nodeheal.domain.errors import NodehealError, NotAccepted, NotEnrolled, NotF
 from nodeheal.domain.fleet.holder import person_holding
 from nodeheal.domain.fleet.machine import SWITCH_OFF, Remediator
 from nodeheal.domain.fleet.node import Node, moved
+from nodeheal.domain.fleet.pool import Slots
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -33,7 +34,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import Drained, NodePlacement, Scheduler
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.recovery.new_node_places import has_place
-from nodeheal.services.recovery.pool_size import Slots, slots_of
+from nodeheal.services.recovery.pool_size import slots_of
 from nodeheal.services.recovery.queue import in_line_before, is_worked_on, wake_queue
 from nodeheal.services.recovery.unmanaged_tasks import note_unknown, stop_unmanaged_tasks
 from nodeheal.services.saving import node_of, save_changed

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.mutants.sites import ROOT
 
 # They compose what people read. A word too many or too few is a matter of their own tests, and no harm to a node.
-WORDS_ONLY = ("approval_page", "compose", "read_job_log", "read_situation", "replay", "validate_policy")
+WORDS_ONLY = ("approval_page", "compose", "read_situation", "replay", "validate_policy")
 _CORE = (
     "faults.assessment",
     "faults.correlation",

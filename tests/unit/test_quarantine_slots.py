@@ -5,12 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.fleet.pool import Slots
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.end_incident import end_incident
-from nodeheal.services.recovery.pool_size import Slots, slots_of
+from nodeheal.services.recovery.pool_size import slots_of
 from tests.unit.builders import ACT, memory_ports, node, xid
 from tests.unit.test_queue import stands
 from tests.unit.test_steps import Incident

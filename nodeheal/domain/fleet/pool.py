@@ -69,3 +69,27 @@ class Pool:
 
 def _sum(first: Mapping[Word, int], second: Mapping[Word, int]) -> dict[Word, int]:
     return dict(sorted((Counter(first) + Counter(second)).items()))
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How many nodes may hold a slot of a pool's disruption budget now. As text, in tables: `2`, or `2+1` with `extra`.
+
+    `extra`: more slots while nodes are quarantined, as `quarantine_percent` of the budget says.
+    """
+
+    budget: int
+    extra: int = 0
+
+    @property
+    def total(self) -> int:
+        """All slots."""
+        return self.budget + self.extra
+
+    def __str__(self) -> str:
+        return f"{self.budget}+{self.extra}" if self.extra else str(self.budget)
+
+    def taken(self, held: int) -> str:
+        """How many of them are taken, in words, and why there are more than the budget has."""
+        more = f", {self.extra} of them only while nodes are quarantined" if self.extra else ""
+        return f"{held} of {self.total} slots are taken{more}"

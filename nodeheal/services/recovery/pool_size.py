@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -10,7 +10,7 @@ from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.availability import availability
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.fleet.node import ABSENT
-from nodeheal.domain.fleet.pool import Census, Pool, Word
+from nodeheal.domain.fleet.pool import Census, Pool, Slots, Word
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.operators.node_availability import open_incident_of, starts_jobs
@@ -34,30 +34,6 @@ def size_of(pool: Pool, ports: Ports) -> int:
 def count(states: Iterable[NodeState]) -> int:
     """How many of these nodes there are to be disrupted."""
     return sum(state not in ABSENT for state in states)
-
-
-@dataclass(frozen=True)
-class Slots:
-    """How many nodes may hold a slot of a pool's disruption budget now. As text, in tables: `2`, or `2+1` with `extra`.
-
-    `extra`: more slots while nodes are quarantined, as `quarantine_percent` of the budget says.
-    """
-
-    budget: int
-    extra: int = 0
-
-    @property
-    def total(self) -> int:
-        """All slots."""
-        return self.budget + self.extra
-
-    def __str__(self) -> str:
-        return f"{self.budget}+{self.extra}" if self.extra else str(self.budget)
-
-    def taken(self, held: int) -> str:
-        """How many of them are taken, in words, and why there are more than the budget has."""
-        more = f", {self.extra} of them only while nodes are quarantined" if self.extra else ""
-        return f"{held} of {self.total} slots are taken{more}"
 
 
 def slots_of(name: str, ports: Ports, policy: RecoveryPolicy, size: int | None = None) -> Slots:
