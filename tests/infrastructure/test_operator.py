@@ -17,11 +17,12 @@ from stacks.operator import (
     POLICIES,
     POLICY_NAME,
     READ,
+    READ_HEARTBEATS,
     READ_HEARTBEATS_AND_MARK,
     VIEW_COMMANDS,
     every_permission,
 )
-from stacks.permission import ASK_CONTROLLER, READ_HEARTBEATS, Permission, only_keys
+from stacks.permission import ASK_CONTROLLER, Permission, only_keys
 from tests.infrastructure.synthesis import Template
 from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
 
