@@ -1,6 +1,6 @@
 """Defines permissions as data: what a function may do, on what, under which condition, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import aws_cdk as cdk
@@ -279,6 +279,15 @@ CONTROLLER_ROLE_PERMISSIONS = (
         {"StringLike": {f"ssm:resourceTag/{names.SLURM_CONTROLLER_TAG}": "*"}},
     ),
 )
+
+
+def describe_clusters(eks_clusters: Sequence[str]) -> tuple[Permission, ...]:
+    """Return the permission to find the API servers of these clusters; none: of no cluster."""
+    arns = tuple(f"arn:{{partition}}:eks:{{region}}:{{account}}:cluster/{name}" for name in eks_clusters)
+    why = "find the API server of an EKS cluster; what it lets the role do is bounded there"
+    return (Permission(why, ("eks:DescribeCluster",), arns),) if arns else ()
+
+
 # In addition to DescribeInstanceInformation, which every deciding function may call.
 ASK_CONTROLLER = (
     Permission(

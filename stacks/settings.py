@@ -45,6 +45,7 @@ SecretArn = Annotated[
 ]
 ClusterName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,59}$")]
 HyperPodArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:cluster/[a-z0-9]{12}$")]
+EksClusterName = Annotated[str, Field(pattern=r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
 
 
@@ -149,6 +150,12 @@ class Settings(BaseModel):
         max_length=10,
         description="ARNs of SageMaker HyperPod clusters whose nodes nodeheal may reboot, and replace, which destroys "
         "all their volumes",
+    )
+    eks_clusters: tuple[EksClusterName, ...] = Field(
+        default=(),
+        max_length=10,
+        description="names of EKS clusters of this account and Region whose nodes nodeheal may isolate: each gets an "
+        "access entry for the role that asks clusters, and needs the manifests of charts/nodeheal",
     )
     heartbeat_writes_a_second: int = Field(
         default=0,

@@ -61,7 +61,7 @@ class State:
             "fallback": fallback.topic_arn,
         }
         self.node_role = node_role(self._stack, places, settings)
-        self.controller_role = controller_role(self._stack)
+        self.controller_role = controller_role(self._stack, settings.eks_clusters)
         self._queue_role = QueueRole(stack, places, settings.parallelclusters) if settings.parallelclusters else None
         self.node_roles = (self.node_role, self._queue_role.role) if self._queue_role else (self.node_role,)
         # Of the roles whose session names AWS sets to machine ids: other signatures are refused.

@@ -74,7 +74,7 @@ def schedulers(
         from nodeheal.adapters.kubernetes.access import EksClusters
         from nodeheal.adapters.kubernetes.scheduler import kubernetes_scheduler
 
-        return kubernetes_scheduler(EksClusters(make))
+        return kubernetes_scheduler(EksClusters(controllers_once))
 
     return Schedulers({SchedulerKind.ECS: ecs, SchedulerKind.SLURM: slurm, SchedulerKind.KUBERNETES: kubernetes})
 

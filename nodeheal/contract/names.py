@@ -75,6 +75,8 @@ JOB_LOG_GROUP = "/nodeheal/jobs"  # streams: the job's name, the container, the 
 # IAM names are shared by all Regions of an account, so they contain the Region.
 NODE_ROLE = "nodeheal-node-{region}"  # of hybrid activations and instance profiles
 QUEUE_ROLE = "nodeheal-queue-{region}"  # of the compute nodes of ParallelCluster
+# Whom the access entry of that role makes it in an EKS cluster; charts/nodeheal binds this group.
+KUBERNETES_GROUP = "nodeheal:control-plane"
 CONTROLLER_ROLE = "nodeheal-controllers-{region}"  # assumed to send a command to the controller of a cluster
 JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # used to pull the image and to write the log
 JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was created for

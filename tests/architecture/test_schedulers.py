@@ -39,8 +39,9 @@ REMAINS = {
             "# `startedBy` of a task",
             "of a Slurm controller",
             "SLURM_CONTROLLER_TAG",
+            "KUBERNETES_GROUP",
         ],
-        "types of events, a mark and a tag by which the stacks route and permit: stacks may not import adapters",
+        "types of events, a mark, a tag and a group by which the stacks route and permit: they may not import adapters",
     ),
 }
 

@@ -268,3 +268,18 @@ def test_hyperpod_is_asked_only_about_the_clusters_that_the_operator_names(real:
     describes = acts.pop("sagemaker:DescribeClusterNode")
     assert describes == acts.pop("sagemaker:DescribeCluster") >= {"ingest", "isolate_node", "reboot_node", "sweep"}
     assert "notify" not in describes
+
+
+def test_an_eks_cluster_is_reached_by_the_role_that_asks_clusters_and_by_nobody_else(real: Template) -> None:
+    named = synthesize({"nodeheal": {"eks_clusters": ["training"]}})
+
+    entries = [entry["Properties"] for _, entry in named.of_type("AWS::EKS::AccessEntry")]
+    roles = {
+        name: json.dumps(role["Properties"]) for name, role in named.of_type("AWS::IAM::Role") if "eks:" in str(role)
+    }
+    assert not list(real.of_type("AWS::EKS::AccessEntry"))
+    assert [(entry["ClusterName"], entry["KubernetesGroups"]) for entry in entries] == [
+        ("training", [names.KUBERNETES_GROUP])
+    ]
+    [(name, role)] = [(name, role) for name, role in roles.items() if "eks:DescribeCluster" in role]
+    assert (entries[0]["PrincipalArn"], "cluster/training" in role) == ({"Fn::GetAtt": [name, "Arn"]}, True)

@@ -41,6 +41,7 @@ def load(**context: Any) -> Any:
         ({"task_role_arns": ["trainer"]}, "nodeheal.task_role_arns.0"),
         ({"instance_role_arns": ["node"]}, "nodeheal.instance_role_arns.0"),
         ({"hyperpod_clusters": ["training"]}, "nodeheal.hyperpod_clusters.0"),
+        ({"eks_clusters": ["two words"]}, "nodeheal.eks_clusters.0"),
         ({"image_parameter_arns": ["/golden/image"]}, "nodeheal.image_parameter_arns.0"),
         ({"image_repository_arns": ["763104351884.dkr.ecr"]}, "nodeheal.image_repository_arns.0"),
         ({"architecture": "amd64"}, "nodeheal.architecture"),

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from botocore.session import Session
 
 from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.fleet.node import Node
 from sandbox.kubernetes.authenticator import Authenticator
@@ -27,7 +28,7 @@ _ROLES = {name: f"arn:aws:sts::111122223333:assumed-role/{name.lower()}/function
 
 def authenticator() -> Authenticator:
     """The functions' role has an access entry with nodeheal's group, a stranger's role has none."""
-    entries = {_ROLES[FUNCTIONS]: ["nodeheal:control-plane"]}
+    entries = {_ROLES[FUNCTIONS]: [names.KUBERNETES_GROUP]}
     return Authenticator(NAME, f"sts.{REGION}.amazonaws.com", _identify, entries)
 
 

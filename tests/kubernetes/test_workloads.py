@@ -134,7 +134,13 @@ def test_while_its_pods_are_ending_a_gang_is_not_resumed(place: Place) -> None:
 
 @pytest.mark.parametrize(
     "notes",
-    [{}, {AUTO_RESUME: "yes"}, {**CONSENT, MAX_RETRIES: "0"}, {**CONSENT, MAX_RETRIES: "2", RESTARTS: "2"}],
+    [
+        {},
+        {AUTO_RESUME: "yes"},
+        {**CONSENT, MAX_RETRIES: "0"},
+        {**CONSENT, MAX_RETRIES: "2", RESTARTS: "2"},
+        {**CONSENT, MAX_RETRIES: "many"},
+    ],
     ids=json.dumps,
 )
 def test_a_gang_whose_owner_does_not_consent_is_named_and_left(place: Place, notes: dict[str, str]) -> None:
@@ -147,6 +153,15 @@ def test_a_gang_whose_owner_does_not_consent_is_named_and_left(place: Place, not
         with pytest.raises(NotAccepted, match="does not consent to restarts"):
             place.workloads.stop_unmanaged_task(place.node, task, REASON)
     assert SUSPENDED_FOR not in place.notes(path)
+
+
+def test_a_gang_in_a_queue_of_kueues_is_left_to_it(place: Place) -> None:
+    name = place.cluster.name("pytorch")
+    body = pytorch_job(name)
+    body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
+    place.runs(PYTORCH_JOBS, body, f"training.kubeflow.org/job-name={name}", 2, **CONSENT)
+
+    assert not place.isolates().may_be_stopped
 
 
 def test_one_that_is_held_stays_suspended_for_a_person(place: Place) -> None:

@@ -45,7 +45,7 @@ _BETWEEN = {("ray.io/v1", "RayCluster"): "rayclusters"}
 
 
 @dataclass(frozen=True)
-class Owner:
+class RootOwner:
     """The owner at the root of a pod. `kind` None: one that nodeheal cannot suspend; `found` None: it is not read."""
 
     api_version: str
@@ -66,7 +66,7 @@ def controller_of(found: Object) -> Mapping[str, Any] | None:
     return next((ref for ref in found["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
 
 
-def root_of(pod: Object, api: KubernetesApi) -> Owner | None:
+def root_of(pod: Object, api: KubernetesApi) -> RootOwner | None:
     """Return the owner at the root of a pod, read as far as its kinds are known; None: it has none."""
     namespace, reference, owner = pod["metadata"]["namespace"], controller_of(pod), None
     for _ in range(_OWNERS_AT_MOST):
@@ -74,7 +74,7 @@ def root_of(pod: Object, api: KubernetesApi) -> Owner | None:
             return owner
         place = (str(reference["apiVersion"]), str(reference["kind"]))
         kind, between = _BY_KIND.get(place), _BETWEEN.get(place)
-        owner = Owner(*place, str(reference["name"]), str(reference["uid"]), kind)
+        owner = RootOwner(*place, str(reference["name"]), str(reference["uid"]), kind)
         if kind is None and between is None:
             return owner
         path = (
@@ -85,7 +85,7 @@ def root_of(pod: Object, api: KubernetesApi) -> Owner | None:
         found = api.find(path)
         if found is None or found["metadata"]["uid"] != owner.uid:
             return owner
-        owner = Owner(*place, owner.name, owner.uid, kind, found)
+        owner = RootOwner(*place, owner.name, owner.uid, kind, found)
         reference = controller_of(found)
     return owner
 

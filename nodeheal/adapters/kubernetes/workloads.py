@@ -12,7 +12,7 @@ from typing import Any
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, KubernetesApi, Object, refusals_named
-from nodeheal.adapters.kubernetes.gangs import GangKind, Owner, field_at, gang_kind, patch_at, root_of
+from nodeheal.adapters.kubernetes.gangs import GangKind, RootOwner, field_at, gang_kind, patch_at, root_of
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -29,7 +29,14 @@ SUSPENDED_FOR, RESTARTED_FOR, RESTARTS = (
 )
 _MIRROR = "kubernetes.io/config.mirror"  # of a pod that the kubelet made from a file
 _ENDED = ("Succeeded", "Failed")
-_OWN_CONTROLLERS = (None, "kubernetes.io/job-controller", "jobset.sigs.k8s.io/jobset-controller")
+_QUEUE = "kueue.x-k8s.io/queue-name"  # Kueue undoes a suspend of what it has admitted
+_MANAGED_BY = (("spec", "managedBy"), ("spec", "runPolicy", "managedBy"))
+_OWN_CONTROLLERS = {
+    None,
+    "kubernetes.io/job-controller",
+    "jobset.sigs.k8s.io/jobset-controller",
+    "kubeflow.org/training-operator",
+}
 _OF_SERVICES = ("ReplicaSet", "StatefulSet", "ReplicationController")
 
 
@@ -66,7 +73,7 @@ def _tasks_on(name: str, api: KubernetesApi) -> list[UnmanagedTask]:
     return list(tasks.values())
 
 
-def _task_of_pod(pod: Object, root: Owner | None) -> UnmanagedTask:
+def _task_of_pod(pod: Object, root: RootOwner | None) -> UnmanagedTask:
     """A pod of a service, which its controller makes again elsewhere; or one that nobody would make again."""
     metadata = pod["metadata"]
     owner = f" of {root.kind_name} {root.name}" if root is not None else ", which no controller makes again"
@@ -78,7 +85,7 @@ def _task_of_pod(pod: Object, root: Owner | None) -> UnmanagedTask:
     )
 
 
-def _task_of_gang(pod: Object, root: Owner) -> UnmanagedTask:
+def _task_of_gang(pod: Object, root: RootOwner) -> UnmanagedTask:
     namespace = pod["metadata"]["namespace"]
     found = root.found
     consent = found is not None and root.kind is not None and _may_restart(found, root.kind)
@@ -99,18 +106,18 @@ def _dumped(api_version: str, kind: str, metadata: Mapping[str, Any]) -> str:
 
 def _may_restart(found: Object, kind: GangKind) -> bool:
     """Whether the owner consents to one more restart, and nobody else has suspended or manages the object."""
-    notes = found["metadata"].get("annotations") or {}
-    if notes.get(AUTO_RESUME) != "true" or found["spec"].get("managedBy") not in _OWN_CONTROLLERS:
+    notes, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
+    managers = {field_at(found, path) for path in _MANAGED_BY}
+    if notes.get(AUTO_RESUME) != "true" or _QUEUE in labels or not managers <= _OWN_CONTROLLERS:
         return False
     if field_at(found, kind.suspend) and SUSPENDED_FOR not in notes:
         return False
-    allowed = _number(notes.get(MAX_RETRIES))
-    return allowed is None or _number(notes.get(RESTARTS), 0) < allowed
+    return MAX_RETRIES not in notes or _count(notes.get(RESTARTS)) < _count(notes[MAX_RETRIES])
 
 
-def _number(text: object, default: Any = None) -> Any:
-    """Return a count that people have written; `default` where it is none."""
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else default
+def _count(text: object) -> int:
+    """Return a count that somebody has written; 0 where it is none."""
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason: str, *, is_held: bool) -> bool:
@@ -135,7 +142,7 @@ def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason
     if left := _pods_left(api, kind, what):
         raise NotAccepted(f"{kind.kind} {what['namespace']}/{what['name']} is suspended, and {left} pods are ending")
     if not is_held:
-        restarts = str(_number(notes.get(RESTARTS), 0) + 1)
+        restarts = str(_count(notes.get(RESTARTS)) + 1)
         resumed = {SUSPENDED_FOR: None, RESTARTED_FOR: reason, RESTARTS: restarts}
         _patch(api, path, api.get(path), patch_at(kind.suspend, False), resumed)
     return True
