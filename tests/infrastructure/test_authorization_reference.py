@@ -58,6 +58,7 @@ ARGUMENT_IS_GIVEN = {
     "ecs:DescribeTasks": "takes tasks, and cannot be called without",
     "ecs:ListAttributes": "every call names the cluster",
     "ecs:ListContainerInstances": "every call names the cluster",
+    "eks:DescribeCluster": "the cluster stands in the path",
     "eks:DescribeNodegroup": "cluster and node group stand in the path",
     "states:DescribeExecution": "takes an execution, and cannot be called without",
     "states:ListExecutions": "adapters/aws/workflows.py names the workflow",

@@ -155,15 +155,6 @@ def test_a_gang_whose_owner_does_not_consent_is_named_and_left(place: Place, not
     assert SUSPENDED_FOR not in place.notes(path)
 
 
-def test_a_gang_in_a_queue_of_kueues_is_left_to_it(place: Place) -> None:
-    name = place.cluster.name("pytorch")
-    body = pytorch_job(name)
-    body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
-    place.runs(PYTORCH_JOBS, body, f"training.kubeflow.org/job-name={name}", 2, **CONSENT)
-
-    assert not place.isolates().may_be_stopped
-
-
 def test_one_that_is_held_stays_suspended_for_a_person(place: Place) -> None:
     path, label = training(place, "jobset", **CONSENT)
     task = place.isolates()
