@@ -33,7 +33,7 @@ class GangTask:
     exit_code: int | None = None
     stop_reason: str = ""
     stopped_at: datetime | None = None  # as the scheduler has it; None: it has not stopped, or was never started
-    asked_at: datetime | None = None  # when the scheduler was to start it; None: of an earlier version
+    asked_at: datetime | None = None  # when the scheduler was to start it; None: it was not yet
     started_at: datetime | None = None  # when it began to run, as the scheduler has it; None: nobody has said so
     end_causes: tuple[EndCause, ...] = ()  # why it ended, as far as the scheduler says
 
