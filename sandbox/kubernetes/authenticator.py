@@ -105,8 +105,8 @@ def _why_refused(token: str, sts_host: str, now: datetime) -> str:
     except (binascii.Error, ValueError, KeyError) as error:
         return f"it cannot be read: {error!r}"
     query = {name.lower(): values for name, values in given.items()}
-    if address.netloc != sts_host or address.path != "/":
-        return f"it is not for STS: {address.netloc}{address.path}"
+    if (address.scheme, address.netloc, address.path) != ("https", sts_host, "/"):
+        return f"it is not for STS: {address.scheme}://{address.netloc}{address.path}"
     if not query.keys() <= _PARAMETERS or any(len(values) > 1 for values in query.values()):
         return "it has parameters that no such request has"
     if query.get("action") != ["GetCallerIdentity"]:
@@ -115,7 +115,7 @@ def _why_refused(token: str, sts_host: str, now: datetime) -> str:
         return f"{CLUSTER_HEADER} is not signed"
     if not 0 <= int(query.get("x-amz-expires", ["-1"])[0]) <= 900:
         return "X-Amz-Expires is missing, or out of bounds"
-    return "" if abs(now - signed_at) <= VALID_FOR else "it is not of the last 15 minutes"
+    return "" if now <= signed_at + VALID_FOR else "it is older than 15 minutes"
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -44,7 +44,7 @@ class ApiError(NodehealError):
 
 @contextmanager
 def refusals_named(what: str) -> Iterator[None]:
-    """Convert a refusal that nobody has foreseen into NotAccepted, so that the call is repeated and then told."""
+    """Convert a refusal that no caller handles into NotAccepted: the step is repeated, and its end says why."""
     try:
         yield
     except ApiError as error:
@@ -95,10 +95,6 @@ class KubernetesApi:
     def post(self, path: str, body: Object) -> Object:
         """Return what was created. Raises ApiError, NotAccepted."""
         return self._call("POST", path, body)
-
-    def delete(self, path: str, options: Object) -> Object:
-        """Return what is being deleted. Raises ApiError, NotAccepted."""
-        return self._call("DELETE", path, options)
 
     def _call(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Object:
         answer = self._send(method, path, body, kind)
