@@ -243,6 +243,30 @@ class Sandbox(MachineOrders):
         nodes = [NodeHandle(one["node_id"], pool, one["address"], Path(one["directory"]), "") for one in made["nodes"]]
         return nodes, Path(made["configuration"])
 
+    def create_eks_cluster(self, name: str) -> None:
+        """Create an EKS cluster; its control plane starts in the background, in some ten seconds."""
+        self._call("create_eks_cluster", {"name": name})
+
+    def add_kubernetes(
+        self, cluster: str, pool: str, count: int, gpus: int = 2, *, checks: Sequence[str] = ()
+    ) -> tuple[list[NodeHandle], Path]:
+        """Give an EKS cluster a group of nodes with the agent; returns the nodes, which boot in the background, and an
+        administrator's kubeconfig.
+        """
+        request = {
+            "pool": pool,
+            "gpus": gpus,
+            "cluster": cluster,
+            "count": count,
+            "role_arn": self.outputs.get("NodeRoleArn"),
+            "tags": {names.MANAGED_TAG: names.MANAGED_TAG_VALUE},
+            "checks": list(checks),
+            "data": {"InstanceType": "p5.48xlarge"},
+        }
+        made = self._call("add_kubernetes", request)
+        nodes = [NodeHandle(one["node_id"], pool, one["address"], Path(one["directory"]), "") for one in made["nodes"]]
+        return nodes, Path(made["kubeconfig"])
+
     def nodes(self) -> list[Json]:
         """Return every node as it is now: node_id, pool, address, directory, boot_id, is_up."""
         found: list[Json] = self._call("nodes", {})["nodes"]

@@ -39,6 +39,7 @@ class Cloud:
     def __init__(self, directory: Path, endpoint_url: str, boot_seconds: float, sandbox_id: str) -> None:
         self._behaviour = Behaviour()
         self._directory = directory
+        self._endpoint_url = endpoint_url
         self._unpacked = directory / "tmp" / "unpacked"
         self._slurm: list[tuple[SlurmCluster, NodeKind, dict[str, Node]]] = []
         self._fleet = Fleet(directory, endpoint_url, boot_seconds, sandbox_id, self._behaviour)
@@ -79,6 +80,7 @@ class Cloud:
         patches.take_loopback_for_tls()
         patches.provision_documents(self._ssm)
         patches.provision_api_destinations()
+        patches.provision_access_entries()
         patches.take_up_buckets()
         patches.evaluate_timeouts()
         patches.fail_callbacks_whose_function_fails()
@@ -120,6 +122,34 @@ class Cloud:
         self._slurm.append((cluster, kind, members))
         nodes = [describe_node(node) for node in members.values()]
         return {"nodes": nodes, "head": describe_node(head), "configuration": str(cluster.configuration)}
+
+    def create_eks_cluster(self, request: Json) -> Json:
+        """Create an EKS cluster, whose control plane starts in the background. `request`: name."""
+        from sandbox.kubernetes.eks import EksCluster  # most sandboxes have none
+
+        name = request["name"]
+        self._fleet.clusters[name] = EksCluster(name, self._directory / name, self._endpoint_url)
+        return {}
+
+    def add_kubernetes(self, request: Json) -> Json:
+        """Give an EKS cluster `count` EC2 nodes in an Auto Scaling group, with the chart installed. `request`: as for
+        add_node in addition; `data`: of the group's launch template.
+
+        Returns the nodes, and the path of an administrator's kubeconfig.
+        """
+        from sandbox.kubernetes.eks import agent_config
+
+        kind = replace(_kind(request), scheduler=SchedulerKind.KUBERNETES, agent=["sleep", "infinity"])
+        cluster = self._fleet.clusters[kind.cluster]
+        cluster.wait()
+        cluster.install(agent_config(kind.cluster, self._endpoint_url, kind.gpus, kind.checks))
+        template = Template(new_id("lt"), f"eks-{kind.pool}", request["data"], request["tags"])
+        self._state.templates[template.template_id] = template
+        self._fleet.kinds[template.template_id] = kind
+        group = Group(f"eks-{kind.pool}", template, "subnet-sandbox", request["count"], request["tags"])
+        self._scaling.add_group(group)
+        nodes = [describe_node(self._fleet.find(member)) for member in group.members]
+        return {"nodes": nodes, "kubeconfig": str(cluster.plane.admin)}
 
     def reboot(self, instance_id: str) -> None:
         """Reboot a node of HyperPod."""
@@ -188,12 +218,18 @@ class Cloud:
     def _abort_ranks(self, node: Node) -> int:
         if node.spec.scheduler is SchedulerKind.SLURM:
             return abort_tasks(node)
+        if node.spec.scheduler is SchedulerKind.KUBERNETES:
+            from sandbox.kubernetes.eks import abort_ranks
+
+            return abort_ranks(node)
         return self._ecs.agents.abort_all(node.spec.node_id)
 
     def close(self) -> None:
         """Switch every node off."""
         self._state.groups.clear()
         self._fleet.close()
+        for cluster in self._fleet.clusters.values():
+            cluster.close()
 
 
 def _kind(request: Json) -> NodeKind:
@@ -240,6 +276,8 @@ class Control:
             "nodes": cloud.nodes,
             "inject": cloud.inject,
             "add_slurm": cloud.add_slurm,
+            "create_eks_cluster": cloud.create_eks_cluster,
+            "add_kubernetes": cloud.add_kubernetes,
             "add_template": cloud.add_template,
             "add_group": cloud.add_group,
             "behave": cloud.behave,

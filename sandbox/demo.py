@@ -18,6 +18,9 @@ from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import Sandbox, SandboxError, is_running
 from sandbox.deployment import DeployFailed
+from sandbox.kubernetes import control_plane
+from sandbox.kubernetes_story import CLUSTER, KubernetesStory
+from sandbox.kubernetes_story import why_missing as why_no_kubernetes
 from sandbox.mailbox import MailFolder
 from sandbox.report import judge, make_report
 from sandbox.screen import Screen, Where, show_summary
@@ -52,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     directory = _fresh_directory()
     try:
         return _play(console, directory, script, options)
-    except (StoryError, SandboxError, DeployFailed) as error:
+    except (StoryError, SandboxError, DeployFailed, control_plane.KubectlError) as error:
         console.print(f"[bold red]The demo could not continue:[/] {error}", soft_wrap=True)
         if directory.exists():
             console.print(f"The logs of this run are in {directory}", style="dim", soft_wrap=True)
@@ -110,6 +113,8 @@ def _script(options: argparse.Namespace) -> Script | str:
     script = replace(script, scheduler=SchedulerKind(options.scheduler.upper()))
     if script.scheduler is SchedulerKind.SLURM and why_missing():
         return f"--scheduler slurm: {why_missing()}"
+    if script.scheduler is SchedulerKind.KUBERNETES and why_no_kubernetes():
+        return f"--scheduler kubernetes: {why_no_kubernetes()}"
     if script.persists and not script.is_the_nodes:
         return (
             f"--fault-persists makes no difference here: code {script.code} asks for {script.action}, not for a repair"
@@ -127,8 +132,8 @@ def script_of(line: str, persists: bool = False, nodes: int = 3, boot_seconds: f
 
 def story_of(sandbox: Sandbox, script: Script, listener: Listener) -> Story:
     """Return the playing of the script, on its scheduler."""
-    kind = SlurmStory if script.scheduler is SchedulerKind.SLURM else Story
-    return kind(sandbox, script, listener)
+    kinds = {SchedulerKind.SLURM: SlurmStory, SchedulerKind.KUBERNETES: KubernetesStory}
+    return kinds.get(script.scheduler, Story)(sandbox, script, listener)
 
 
 def _fresh_directory() -> Path:
@@ -147,8 +152,12 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
         if options.latency != "none":
             screen.stage(f"--latency {options.latency}: each call is as slow as in an account")
         screen.stage(f"embedded AWS is up on {sandbox.endpoint_url}, IAM enforced")
+        settings: list[str] = []
+        if script.scheduler is SchedulerKind.KUBERNETES:
+            sandbox.create_eks_cluster(CLUSTER)  # its control plane starts while the stack is deployed
+            settings = ["-c", f"nodeheal={json.dumps({'eks_clusters': [CLUSTER]})}"]
         screen.busy("cdk deploy")
-        seconds = sandbox.deploy()
+        seconds = sandbox.deploy(*settings)
         screen.stage(f"cdk deploy: the stack nodeheal in {seconds:.1f} s")
         story = story_of(sandbox, replace(script, checks=CHECKS), screen.hear)
         emails = MailFolder(sandbox.directory / "mail")

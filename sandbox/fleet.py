@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nodeheal.contract.vocabulary import SchedulerKind
 from sandbox.aws_json import AwsError, Json
@@ -16,6 +17,9 @@ from sandbox.ec2_state import Instance
 from sandbox.ecs import Ecs
 from sandbox.iam import hybrid_node_credentials
 from sandbox.node import AGENT, Node, NodeSpec
+
+if TYPE_CHECKING:
+    from sandbox.kubernetes.eks import EksCluster
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Fleet:
     tags: dict[str, dict[str, str]] = field(default_factory=dict)
     kinds: dict[str, NodeKind] = field(default_factory=dict)  # of instances, by launch template
     ecs: Ecs | None = None
+    clusters: dict[str, "EksCluster"] = field(default_factory=dict)
     _made: int = 0
 
     def enrol(self, kind: NodeKind, hyperpod_id: str = "") -> tuple[Node, str]:
@@ -71,7 +76,8 @@ class Fleet:
 
         def come_up() -> None:
             if node.start_after(self.boot_seconds + self.behaviour.launch_seconds):
-                self._join(node, kind)
+                if kind.scheduler is SchedulerKind.ECS:
+                    self._join(node, kind)
                 when_up()
 
         threading.Thread(target=come_up, name=f"{instance.instance_id} boot", daemon=True).start()
@@ -81,6 +87,8 @@ class Fleet:
         node = self.nodes.pop(instance_id, None)
         if node is not None:
             node.power_off()
+            if node.spec.cluster in self.clusters:
+                self.clusters[node.spec.cluster].forget(node)
         if self.ecs is not None:
             self.ecs.deregister_node(instance_id)
 
@@ -143,6 +151,8 @@ class Fleet:
             agents = self.ecs.agents
             node.when_down = lambda: agents.node_went_down(node_id)
             node.when_up = lambda: agents.node_came_up(node_id)
+        if kind.scheduler is SchedulerKind.KUBERNETES:
+            self.clusters[kind.cluster].join(node, kind.gpus)
         self.nodes[node_id], self.tags[node_id] = node, kind.tags
         return node
 

@@ -91,6 +91,7 @@ class Node:
         self._booted_monotonic = time.monotonic()
         self.last_seen = datetime.now(UTC)
         self.stays_down = False  # it will not come back from its next reboot
+        self.before_down: Callable[[], None] = lambda: None  # before its processes end
         self.when_down: Callable[[], None] = lambda: None
         self.when_up: Callable[[], None] = lambda: None
         self.variables: dict[str, str] = {}  # for the environment of every process here
@@ -173,6 +174,7 @@ class Node:
         with self._power:
             self._up.clear()
             self.last_seen = datetime.now(UTC)
+        self.before_down()
         processes.kill_all(self._processes)
 
     def _processes(self) -> list[psutil.Process]:

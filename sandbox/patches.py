@@ -15,7 +15,7 @@ from typing import Any
 
 from ministack import app
 from ministack.core import concurrency, iam_actions, router
-from ministack.services import appconfig, eventbridge, stepfunctions
+from ministack.services import appconfig, eks, eventbridge, stepfunctions
 from ministack.services.cloudformation import changesets, provisioners, stacks
 
 from sandbox.aws_json import Json, JsonService, Response
@@ -164,6 +164,37 @@ def provision_documents(ssm: Ssm) -> None:
 
     handlers["AWS::SSM::Document"] = {"create": create, "update": update, "delete": delete}
     attribute(provisioners, "_STACK_TAG_PROPERTY")["AWS::SSM::Document"] = ("Tags", "list")
+
+
+def provision_access_entries() -> None:
+    """Add CloudFormation's AWS::EKS::AccessEntry: the emulator has the resource, but not the type."""
+    handlers = attribute(provisioners, "_RESOURCE_HANDLERS")
+    if "AWS::EKS::AccessEntry" in handlers:
+        raise EmulatorChanged("it provisions AWS::EKS::AccessEntry itself now: use that")
+    create_entry, entries = attribute(eks, "_create_access_entry"), attribute(eks, "_access_entries")
+    key_of = attribute(eks, "_ae_key")
+
+    def create(logical_id: str, properties: Json, stack_name: str) -> tuple[str, Json]:
+        cluster, principal = properties["ClusterName"], properties["PrincipalArn"]
+        body = {
+            "principalArn": principal,
+            "kubernetesGroups": properties.get("KubernetesGroups", []),
+            "type": properties.get("Type", "STANDARD"),
+        }
+        status, _, answer = create_entry(cluster, body)
+        if status != HTTPStatus.OK:
+            raise ValueError(f"CreateAccessEntry: {json.loads(answer).get('message')}")
+        return f"{principal}|{cluster}", {"AccessEntryArn": json.loads(answer)["accessEntry"]["accessEntryArn"]}
+
+    def update(name: str, old: Json, new: Json, stack_name: str) -> tuple[str, Json]:
+        delete(name, old)
+        return create("", new, stack_name)
+
+    def delete(name: str, properties: Json) -> None:
+        principal, _, cluster = name.rpartition("|")
+        entries.pop(key_of(cluster, principal), None)
+
+    handlers["AWS::EKS::AccessEntry"] = {"create": create, "update": update, "delete": delete}
 
 
 def provision_api_destinations() -> None:

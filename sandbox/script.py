@@ -81,6 +81,8 @@ class Script:
         """Return the name of its kind of nodes."""
         if self.scheduler is SchedulerKind.SLURM:
             return "Slurm nodes"
+        if self.scheduler is SchedulerKind.KUBERNETES:
+            return "EC2 nodes of an EKS cluster"
         return "ECS Anywhere nodes" if self.provider == "hybrid" else f"EC2 nodes ({self.provider})"
 
     @property

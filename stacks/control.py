@@ -33,7 +33,14 @@ from stacks.job_output import RETENTION
 from stacks.machine_permissions import on_hyperpod
 from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
-from stacks.permission import CLUSTER, PASS_EXECUTION_ROLE, READ_POLICY, REGISTER_DEFINITION, Permission
+from stacks.permission import (
+    CLUSTER,
+    PASS_EXECUTION_ROLE,
+    READ_POLICY,
+    REGISTER_DEFINITION,
+    Permission,
+    on_kubernetes,
+)
 from stacks.policy_store import VALIDATOR, PolicyStore
 from stacks.rules import BrokenWorkflow, connect_routes, keep_warm, page_on_broken_workflow, sweep_regularly
 from stacks.settings import REPOSITORY, Settings
@@ -155,6 +162,7 @@ class Control:
         if spec.stem == "replace_node" and self._settings.image_parameter_arns:
             permissions = (*permissions, read_image_parameters(self._settings.image_parameter_arns))
         permissions = (*permissions, *on_hyperpod(permissions, self._settings.hyperpod_clusters))
+        permissions = (*permissions, *on_kubernetes(permissions, self._settings.eks_clusters))
         role = iam.Role(
             self._stack,
             f"{spec.class_name}Role",

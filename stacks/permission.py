@@ -291,12 +291,19 @@ def describe_clusters(eks_clusters: Sequence[str]) -> tuple[Permission, ...]:
 # In addition to DescribeInstanceInformation, which every deciding function may call.
 ASK_CONTROLLER = (
     Permission(
-        "ask the controllers of Slurm clusters, as the role that may do nothing else",
+        "ask clusters, by Slurm's controllers and by API servers of EKS, as the role that may do nothing else",
         ("sts:AssumeRole",),
         ("arn:{partition}:iam::{account}:role/" + names.CONTROLLER_ROLE,),
     ),
     SEE_COMMAND,
 )
+
+
+def on_kubernetes(permissions: Sequence[Permission], eks_clusters: Sequence[str]) -> tuple[Permission, ...]:
+    """Return what a function needs to send the commands of SSM as Jobs instead, and to look at them."""
+    given = {action for permission in permissions for action in permission.actions}
+    commands, asks = {"ssm:SendCommand", "ssm:GetCommandInvocation"}, ASK_CONTROLLER[0]
+    return (asks,) if eks_clusters and given & commands and asks not in permissions else ()
 
 
 def send_command(why: str, *documents: str) -> tuple[Permission, Permission]:

@@ -286,11 +286,15 @@ class Listener:
 
 
 class Progress:
-    """One line of JSON for each step and each turn of events."""
+    """One line of JSON for each step and each turn of events. A run that nobody has numbered follows the last one."""
 
     def __init__(self, path: Path, run: int) -> None:
         self._path = path
-        self._run = run
+        self._run = run or self._last_run() + 1
+
+    def _last_run(self) -> int:
+        lines = self._path.read_text("utf-8").splitlines() if self._path.exists() else []
+        return int(json.loads(lines[-1])["run"]) if lines else 0
 
     def note(self, **what: object) -> None:
         """Append a line in one write."""

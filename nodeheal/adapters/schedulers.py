@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nodeheal.adapters.aws.marks import SchedulerMarks
     from nodeheal.adapters.aws.translate.foreign import ForeignEvent
     from nodeheal.adapters.slurm.controller import SlurmController
+    from nodeheal.ports.commands import NodeCommands
     from nodeheal.ports.signals import Draft
 
 Make = Callable[[str], Any]  # a client of a service, by name
@@ -83,6 +84,18 @@ def _slurm_controller(make: Make, controllers_once: Make, clock: Clock, hyperpod
     from nodeheal.adapters.slurm.controller import SlurmController
 
     return SlurmController(lambda: make("ssm"), lambda: controllers_once("ssm"), lambda: make("ec2"), hyperpod, clock)
+
+
+def node_commands(controllers_once: Make, clock: Clock) -> "Mapping[SchedulerKind, Callable[[], NodeCommands]]":
+    """Return how commands reach the nodes of each scheduler that does not leave that to SSM."""
+
+    def kubernetes() -> "NodeCommands":
+        from nodeheal.adapters.kubernetes.access import EksClusters
+        from nodeheal.adapters.kubernetes.node_commands import KubernetesNodeCommands
+
+        return KubernetesNodeCommands(EksClusters(controllers_once), clock)
+
+    return {SchedulerKind.KUBERNETES: kubernetes}
 
 
 def scheduler_marks(make: Make) -> "dict[SchedulerKind, SchedulerMarks]":

@@ -77,6 +77,8 @@ NODE_ROLE = "nodeheal-node-{region}"  # of hybrid activations and instance profi
 QUEUE_ROLE = "nodeheal-queue-{region}"  # of the compute nodes of ParallelCluster
 # Whom the access entry of that role makes it in an EKS cluster; charts/nodeheal binds this group.
 KUBERNETES_GROUP = "nodeheal:control-plane"
+KUBERNETES_NAMESPACE = "nodeheal"  # of the agent, and of the Jobs that run its commands
+KUBERNETES_POOL_LABEL = "nodeheal.io/pool"  # on a Node: the agent runs there, and the node is of this pool
 CONTROLLER_ROLE = "nodeheal-controllers-{region}"  # assumed to send a command to the controller of a cluster
 JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # used to pull the image and to write the log
 JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was created for

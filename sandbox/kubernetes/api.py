@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
@@ -37,6 +37,11 @@ class Api:
         self._server = server
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._pool = urllib3.PoolManager(ssl_context=context, maxsize=4)
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables by which a container finds this API server."""
+        server = urlsplit(self._server)
+        return {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """Read one object, or a list."""

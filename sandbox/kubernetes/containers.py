@@ -1,6 +1,7 @@
 """Runs the containers of one pod as local processes, and says how they are, in the words of a pod's status.
 
-There are no images: a container is its command and its arguments. Init containers are not run, and reported as done.
+There are no images: a container is its command and its arguments. There is no DNS of the cluster: what waits for a name
+there is not run, and reported as done.
 """
 
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox import processes
+from sandbox.kubernetes.volumes import Volumes
 
 POD_MARK = "NODEHEAL_SANDBOX_POD"  # with the pod's uid, of every process that a container has started
 ADDRESS = "127.0.0.1"
@@ -23,7 +25,10 @@ ADDRESS = "127.0.0.1"
 START_FAILED, START_ERROR = 128, "StartError"
 UNSEEN_END, UNSEEN_REASON = 255, "Unknown"
 
-_RESTART_SECONDS = 1.0  # a kubelet begins with 10 s, and doubles them
+# Of training-operator, in the pod of a worker: it waits until the name of the first pod is in the cluster's DNS.
+_WAITS_FOR_DNS = "init-pytorch"
+_MASTER = "MASTER_ADDR"  # the name of a Service, whose pod is at the address of all pods here
+TERMINATION_LOG, _MESSAGE_BYTES = "/dev/termination-log", 4096
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
@@ -43,15 +48,20 @@ class _Container:
 
 @dataclass
 class PodProcesses:
-    """The processes of a pod; `folder` holds the log of each container, `variables` join every environment."""
+    """The processes of a pod; `folder` holds the log of each container, `variables` begin every environment."""
 
     pod: Mapping[str, Any]
     folder: Path
     variables: Mapping[str, str] = field(default_factory=dict)
+    volumes: Volumes | None = None
+    restart_seconds: float = 1.0
 
     def __post_init__(self) -> None:
         """Prepare the containers; none is started."""
         self._containers = [_Container(spec) for spec in self.pod["spec"]["containers"]]
+        inits = self.pod["spec"].get("initContainers", [])
+        self._inits = [_Container(spec) for spec in inits if spec["name"] != _WAITS_FOR_DNS]
+        self._skipped = [spec for spec in inits if spec["name"] == _WAITS_FOR_DNS]
         self._started_at = _now()
         self._policy = self.pod["spec"].get("restartPolicy", "Always")
 
@@ -61,29 +71,59 @@ class PodProcesses:
         return str(self.pod["metadata"]["uid"])
 
     def start(self) -> None:
-        """Start every container."""
+        """Make the volumes, and start the first init container, or every container."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for container in self._containers:
+        if self.volumes is not None:
+            self.volumes.mount()
+        for container in self._inits[:1] or self._containers:
             self._start(container)
 
     def poll(self, *, restarts: bool) -> None:
-        """Note which containers have ended; with `restarts`, start those again that the pod's policy names."""
-        for container in self._containers:
+        """Note which containers have ended; with `restarts`, start those again that the pod's policy names, and those
+        whose turn has come.
+        """
+        for container in (*self._inits, *self._containers):
             if container.process is not None and (code := container.process.poll()) is not None:
                 _end(container, code if code >= 0 else 128 - code, "Completed" if code == 0 else "Error")
-            waited = time.monotonic() - container.ended
-            if restarts and self._restarts(container) and waited >= _RESTART_SECONDS:
-                container.restarts += 1
-                container.last_end, container.end = container.end, None
+                container.end = {**(container.end or {}), **self._message(container)}
+        if not restarts:
+            return
+        for container in self._inits:
+            if container.end is None or container.end["exitCode"] != 0:
+                self._start_again(container, is_wanted=self._policy != "Never")
+                return
+            following = self._inits.index(container) + 1
+            if following < len(self._inits) and not self._inits[following].started_at:
+                self._start(self._inits[following])
+                return
+        for container in self._containers:
+            if not container.started_at:
                 self._start(container)
+            self._start_again(container, is_wanted=self._restarts(container))
+
+    def _start_again(self, container: _Container, *, is_wanted: bool) -> None:
+        """Start an ended container again, after a pause."""
+        if is_wanted and container.end is not None and time.monotonic() - container.ended >= self.restart_seconds:
+            container.restarts += 1
+            container.last_end, container.end = container.end, None
+            self._start(container)
+
+    def _message(self, container: _Container) -> dict[str, str]:
+        """Return what an ended container has left for the pod's status."""
+        path = self._termination_log(container)
+        text = path.read_bytes()[:_MESSAGE_BYTES].decode("utf-8", "replace") if path.exists() else ""
+        return {"message": text} if text else {}
+
+    def _termination_log(self, container: _Container) -> Path:
+        return self.folder / f"{container.spec['name']}.termination"
 
     def is_running(self) -> bool:
         """Return whether a container's process runs."""
-        return any(container.process is not None for container in self._containers)
+        return any(container.process is not None for container in (*self._inits, *self._containers))
 
     def terminate(self) -> None:
         """Ask every container to end, by SIGTERM."""
-        for container in self._containers:
+        for container in (*self._inits, *self._containers):
             if container.process is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(container.process.pid, signal.SIGTERM)
@@ -91,14 +131,14 @@ class PodProcesses:
     def kill(self) -> None:
         """Kill every process of the pod, and those that have left their container's group."""
         processes.kill_all(lambda: processes.with_mark(POD_MARK, self.uid))
-        for container in self._containers:
+        for container in (*self._inits, *self._containers):
             if container.process is not None:
                 container.process.wait()
 
     def lose(self) -> None:
         """Kill every process, as a loss of power does: nobody sees how a container has ended."""
         self.kill()
-        for container in self._containers:
+        for container in (*self._inits, *self._containers):
             if container.process is not None:
                 _end(container, UNSEEN_END, UNSEEN_REASON)
 
@@ -119,12 +159,18 @@ class PodProcesses:
                 {"type": "ContainersReady", **ready},
                 {"type": "Ready", **ready},
             ],
-            "initContainerStatuses": [self._initialized(spec) for spec in self.pod["spec"].get("initContainers", [])],
+            "initContainerStatuses": [
+                *(self._initialized(spec) for spec in self._skipped),
+                *(_status(container) for container in self._inits),
+            ],
             "containerStatuses": [_status(container) for container in self._containers],
         }
 
     def _phase(self) -> str:
         """Return the pod's phase."""
+        if any(_exit_code(container) != 0 for container in self._inits):
+            has_failed = self._policy == "Never" and any(_exit_code(container) for container in self._inits)
+            return "Failed" if has_failed else "Pending"
         if any(container.end is None or self._restarts(container) for container in self._containers):
             return "Running"
         return "Succeeded" if all(_exit_code(one) == 0 for one in self._containers) else "Failed"
@@ -138,8 +184,15 @@ class PodProcesses:
     def _start(self, container: _Container) -> None:
         """Start a container's process in a session of its own; one that cannot start has ended."""
         container.started_at = _now()
-        variables = _environment(container.spec, self.pod)
-        command = [_expand(word, variables) for part in ("command", "args") for word in container.spec.get(part, [])]
+        variables = {
+            name: ADDRESS if name == _MASTER else self._placed(container, value)
+            for name, value in _environment(container.spec, self.pod).items()
+        }
+        command = [
+            self._placed(container, _expand(word, variables))
+            for part in ("command", "args")
+            for word in container.spec.get(part, [])
+        ]
         folder = container.spec.get("workingDir", self.folder)
         try:
             if not container.spec.get("command"):
@@ -150,12 +203,17 @@ class PodProcesses:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, **self.variables, **variables, POD_MARK: self.uid},
+                    env={**self.variables, **variables, POD_MARK: self.uid},
                     cwd=folder,
                     start_new_session=True,
                 )
         except OSError as error:
             _end(container, START_FAILED, START_ERROR, str(error))
+
+    def _placed(self, container: _Container, text: str) -> str:
+        """Return a text of a container with its paths as they are on this machine."""
+        text = text.replace(TERMINATION_LOG, str(self._termination_log(container)))
+        return self.volumes.place_paths(container.spec, text) if self.volumes is not None else text
 
     def _initialized(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the status of an init container, which is not run."""
@@ -189,7 +247,11 @@ def _exit_code(container: _Container) -> int | None:
 def _status(container: _Container) -> dict[str, Any]:
     """Return the status of one container."""
     runs = container.process is not None
-    state = {"running": {"startedAt": container.started_at}} if runs else {"terminated": container.end}
+    state: dict[str, Any] = {"waiting": {"reason": "PodInitializing"}}
+    if runs:
+        state = {"running": {"startedAt": container.started_at}}
+    elif container.end is not None:
+        state = {"terminated": container.end}
     return {
         **_described(container.spec),
         "restartCount": container.restarts,

@@ -98,17 +98,7 @@ class ControlPlane:
 
         Raises KubectlError, with what it says, if it fails.
         """
-        done = subprocess.run(
-            [str(programs.program("kubectl")), f"--kubeconfig={user or self.admin}", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=_KUBECTL_SECONDS,
-            check=False,
-        )
-        if done.returncode:
-            raise KubectlError(f"kubectl {arguments[0]}: {done.stderr.strip()}")
-        return done.stdout
+        return run_kubectl(user or self.admin, arguments, stdin)
 
     def apply(self, *objects: dict[str, Any]) -> None:
         """Create or change these objects, as `kubectl apply` does."""
@@ -155,6 +145,7 @@ class ControlPlane:
             f"--client-ca-file={self.authority.files.certificate}",
             f"--requestheader-client-ca-file={self._front_proxy}",
             "--requestheader-allowed-names=front-proxy-client",
+            "--allow-privileged=true",  # the agent is
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             f"--service-account-issuer={_ISSUER}",
@@ -225,3 +216,18 @@ class ControlPlane:
         }
         path.write_text(json.dumps(config), "utf-8")
         return path
+
+
+def run_kubectl(kubeconfig: Path, arguments: Sequence[str], stdin: str | None = None) -> str:
+    """Run kubectl by a kubeconfig; returns what it prints. Raises KubectlError, with what it says, if it fails."""
+    done = subprocess.run(
+        [str(programs.program("kubectl")), f"--kubeconfig={kubeconfig}", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=_KUBECTL_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise KubectlError(f"kubectl {arguments[0]}: {done.stderr.strip()}")
+    return done.stdout

@@ -3,6 +3,7 @@
 It takes the place of the real one with the node's own credentials, so the API server judges it as it judges a node.
 """
 
+import os
 import queue
 import threading
 import time
@@ -20,6 +21,7 @@ import urllib3
 
 from sandbox.kubernetes.api import STRATEGIC_MERGE, Api, ApiError
 from sandbox.kubernetes.containers import ADDRESS, PodProcesses
+from sandbox.kubernetes.volumes import HostPath, Volumes
 
 VERSION = "v1.36.3"
 
@@ -70,16 +72,29 @@ class Kubelet:
     """The kubelet of one node, and the node's power switch."""
 
     def __init__(
-        self, api: Api, name: str, machine: Machine, folder: Path, variables: Mapping[str, str] | None = None
+        self,
+        api: Api,
+        name: str,
+        machine: Machine,
+        folder: Path,
+        variables: Mapping[str, str] | None = None,
+        host_path: HostPath | None = None,
+        restart_seconds: float = 1.0,
     ) -> None:
-        """`api`: as the node's own user. `folder`: logs of pods. `variables`: for every container's environment."""
+        """`api`: as the node's own user. `folder`: logs of pods. `variables`: every container's environment; None: ours.
+
+        `host_path`: where the node's folders are that pods mount; by default below `folder`. `restart_seconds`: the
+        pause before an ended container is started again.
+        """
         self.name = name
         self.boot_id = ""
         self.problems: list[str] = []  # requests that the API server has refused
         self.api = api
         self.machine = machine
         self._folder = folder
-        self._variables = dict(variables or {})
+        self._variables = {**api.variables(), **(os.environ if variables is None else variables)}
+        self._restart_seconds = restart_seconds
+        self._host_path = host_path or (lambda path: folder / "host" / path.lstrip("/"))
         self._pods: dict[str, _Pod] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -97,9 +112,9 @@ class Kubelet:
         """Power the node off."""
         self.power_off()
 
-    def power_on(self) -> None:
-        """Boot the node: it has a new boot id, and the kubelet starts."""
-        self.boot_id = str(uuid.uuid4())
+    def power_on(self, boot_id: str = "") -> None:
+        """Boot the node: it has a new boot id, or this one, and the kubelet starts."""
+        self.boot_id = boot_id or str(uuid.uuid4())
         self._ready_since = _now()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(self._stop,), name=f"kubelet {self.name}", daemon=True)
@@ -277,8 +292,10 @@ class Kubelet:
         if pod.processes is None and not is_deleted and pod.manifest["status"].get("phase") not in _DONE:
             metadata = pod.manifest["metadata"]
             folder = self._folder_of(metadata["namespace"], metadata["name"])
-            pod.processes = PodProcesses(pod.manifest, folder, self._variables)
-            pod.processes.start()
+            volumes = Volumes(pod.manifest, folder, self._host_path, self.api)
+            processes = PodProcesses(pod.manifest, folder, self._variables, volumes, self._restart_seconds)
+            processes.start()
+            pod.processes = processes
         if pod.processes is not None:
             pod.processes.poll(restarts=not is_deleted)
             if is_deleted:

@@ -24,7 +24,8 @@ from nodeheal.adapters.aws.records_epoch import DynamoRecordsEpoch
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
-from nodeheal.adapters.schedulers import schedulers
+from nodeheal.adapters.node_commands import NodeCommandsByScheduler
+from nodeheal.adapters.schedulers import node_commands, schedulers
 from nodeheal.contract import names
 from nodeheal.domain.review.console_links import ConsoleLinks
 from nodeheal.ports import Ports
@@ -57,8 +58,9 @@ def aws_ports(
     """
     rows = Table(make("dynamodb"), table)
     hyperpod = HyperPodMachines(make, make_once, hyperpod_clusters)
-    served = schedulers(make, make_once, controllers_once or make_once, clock, hyperpod, task_roles)
-    commands = SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock)
+    controllers = controllers_once or make_once
+    served = schedulers(make, make_once, controllers, clock, hyperpod, task_roles)
+    by_ssm = SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock)
     return Ports(
         nodes=DynamoNodeStore(rows),
         hardware=DynamoHardwareStore(rows),
@@ -70,7 +72,7 @@ def aws_ports(
         jobs=DynamoJobStore(rows),
         job_notes=DynamoJobNotes(rows),
         schedulers=served,
-        commands=commands,
+        commands=NodeCommandsByScheduler(node_commands(controllers, clock), by_ssm),
         machines=Ec2Machines(make, make_once),
         hyperpod=hyperpod,
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn, run_job_arn),

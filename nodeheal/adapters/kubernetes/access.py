@@ -56,10 +56,15 @@ class EksClusters:
         )
         request = {
             "method": "GET",
-            "url": f"{sts.meta.endpoint_url}/?Action=GetCallerIdentity&Version=2011-06-15",
+            "url": f"https://{_sts_host(region)}/?Action=GetCallerIdentity&Version=2011-06-15",
             "body": {},
             "headers": {CLUSTER_HEADER: cluster},
             "context": {},
         }
         signed = signer.generate_presigned_url(request, operation_name="", expires_in=_EXPIRES_SECONDS)
         return TOKEN_PREFIX + base64.urlsafe_b64encode(signed.encode()).rstrip(b"=").decode()
+
+
+def _sts_host(region: str) -> str:
+    """Return the regional host of STS. EKS accepts no other, whatever endpoint the caller itself has been given."""
+    return f"sts.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"

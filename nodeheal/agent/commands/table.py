@@ -69,6 +69,12 @@ def _after_boot() -> Command:
     return after_boot
 
 
+def _node_config() -> Command:
+    from nodeheal.agent.commands import node_config
+
+    return node_config
+
+
 def _prolog() -> Command:
     from nodeheal.agent.slurm import prolog
 
@@ -99,6 +105,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "check": ("run every check once; exit code: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN", _check),
     "doctor": ("report what works on this node, what is missing, and whether the bus takes events", _doctor),
     "config": ("check whether the configuration is valid", _config),
+    "node-config": ("in a pod: complete the configuration by this node's Node object", _node_config),
     "copy-credentials": ("copy root's AWS credentials for the agent's user", _copy_credentials),
     "after-boot": ("run the diagnostics that a reboot command stored for this boot", _after_boot),
     "prolog": ("as Slurm's Prolog, before a job starts: check this node; exit code 1: it has failed", _prolog),
