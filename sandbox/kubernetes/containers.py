@@ -4,6 +4,7 @@ There are no images: a container is its command and its arguments. There is no D
 there is not run, and reported as done.
 """
 
+import math
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox import processes
-from sandbox.kubernetes.volumes import Volumes
+from sandbox.kubernetes.volumes import Volumes, place_paths
 
 POD_MARK = "NODEHEAL_SANDBOX_POD"  # with the pod's uid, of every process that a container has started
 ADDRESS = "127.0.0.1"
@@ -141,6 +142,7 @@ class PodProcesses:
         for container in (*self._inits, *self._containers):
             if container.process is not None:
                 _end(container, UNSEEN_END, UNSEEN_REASON)
+                container.ended = -math.inf  # the first start after a boot is not delayed
 
     def status(self) -> dict[str, Any]:
         """Return what a kubelet reports: the phase, the conditions, and how each container is."""
@@ -212,8 +214,8 @@ class PodProcesses:
 
     def _placed(self, container: _Container, text: str) -> str:
         """Return a text of a container with its paths as they are on this machine."""
-        text = text.replace(TERMINATION_LOG, str(self._termination_log(container)))
-        return self.volumes.place_paths(container.spec, text) if self.volumes is not None else text
+        mounts = self.volumes.mounts(container.spec) if self.volumes is not None else {}
+        return place_paths(text, {**mounts, TERMINATION_LOG: self._termination_log(container)})
 
     def _initialized(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the status of an init container, which is not run."""

@@ -93,12 +93,14 @@ class ControlPlane:
         options = [f"--bound-object-kind={kind}", f"--bound-object-name={bound_to}"] if bound_to else []
         return self.kubectl("create", "token", service_account, f"--namespace={namespace}", *options).strip()
 
-    def kubectl(self, *arguments: str, stdin: str | None = None, user: Path | None = None) -> str:
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, user: Path | None = None, takes: Sequence[int] = (0,)
+    ) -> str:
         """Run kubectl as the admin, or by another user's kubeconfig; returns what it prints.
 
-        Raises KubectlError, with what it says, if it fails.
+        Raises KubectlError, with what it says, for an exit code that is not among `takes`.
         """
-        return run_kubectl(user or self.admin, arguments, stdin)
+        return run_kubectl(user or self.admin, arguments, stdin, takes)
 
     def apply(self, *objects: dict[str, Any]) -> None:
         """Create or change these objects, as `kubectl apply` does."""
@@ -218,8 +220,10 @@ class ControlPlane:
         return path
 
 
-def run_kubectl(kubeconfig: Path, arguments: Sequence[str], stdin: str | None = None) -> str:
-    """Run kubectl by a kubeconfig; returns what it prints. Raises KubectlError, with what it says, if it fails."""
+def run_kubectl(
+    kubeconfig: Path, arguments: Sequence[str], stdin: str | None = None, takes: Sequence[int] = (0,)
+) -> str:
+    """Run kubectl by a kubeconfig; returns what it prints. Raises KubectlError for an exit code not among `takes`."""
     done = subprocess.run(
         [str(programs.program("kubectl")), f"--kubeconfig={kubeconfig}", *arguments],
         input=stdin,
@@ -228,6 +232,6 @@ def run_kubectl(kubeconfig: Path, arguments: Sequence[str], stdin: str | None = 
         timeout=_KUBECTL_SECONDS,
         check=False,
     )
-    if done.returncode:
+    if done.returncode not in takes:
         raise KubectlError(f"kubectl {arguments[0]}: {done.stderr.strip()}")
     return done.stdout

@@ -81,7 +81,7 @@ class Kubelet:
         host_path: HostPath | None = None,
         restart_seconds: float = 1.0,
     ) -> None:
-        """`api`: as the node's own user. `folder`: logs of pods. `variables`: every container's environment; None: ours.
+        """`api`: as the node's own user. `folder`: logs of pods. `variables`: those of every container; None: ours.
 
         `host_path`: where the node's folders are that pods mount; by default below `folder`. `restart_seconds`: the
         pause before an ended container is started again.

@@ -34,10 +34,9 @@ class Volumes:
                 for name, data in self._files(source).items():
                     (place / name).write_bytes(data)
 
-    def place_paths(self, spec: Object, text: str) -> str:
-        """Return a text of a container with the paths of its mounts as they are on this machine."""
-        mounts = {mount["mountPath"]: self._places[mount["name"]] for mount in spec.get("volumeMounts", [])}
-        return _replaced(text, mounts) if mounts else text
+    def mounts(self, spec: Object) -> dict[str, Path]:
+        """Return where each path that a container mounts is on this machine."""
+        return {mount["mountPath"]: self._places[mount["name"]] for mount in spec.get("volumeMounts", [])}
 
     def _files(self, source: Object) -> dict[str, bytes]:
         if "serviceAccountToken" in source:
@@ -57,7 +56,7 @@ class Volumes:
     def _placed(self, text: str) -> str:
         spec = self._pod["spec"]
         for container in (*spec.get("initContainers", []), *spec["containers"]):
-            text = self.place_paths(container, text)
+            text = place_paths(text, self.mounts(container))
         return text
 
     def _token(self, seconds: int) -> str:
@@ -74,7 +73,9 @@ class Volumes:
         return self._folder / "volumes" / str(volume["name"])
 
 
-def _replaced(text: str, mounts: Mapping[str, Path]) -> str:
-    """Replace each path of a mount, or below one, that stands in a text."""
+def place_paths(text: str, mounts: Mapping[str, Path]) -> str:
+    """Return a text with each path of a mount, or below one, as it is on this machine."""
+    if not mounts:
+        return text
     paths = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))
     return re.sub(rf"(?<![\w./-])({paths})(?![\w.-])", lambda match: str(mounts[match[1]]), text)

@@ -3,7 +3,7 @@
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,10 @@ class Cluster:
         """A name that no other test has."""
         return f"{stem}-{next(self._numbers)}"
 
-    def node(self, *taints: dict[str, str]) -> Kubelet:
+    def node(self, *taints: dict[str, str], labels: Mapping[str, str] | None = None) -> Kubelet:
         """A node that is ready for pods; it leaves the cluster with the test."""
         name = self.name("node")
-        machine = Machine(f"aws:///us-east-1a/i-{next(self._numbers):017x}", taints=taints)
+        machine = Machine(f"aws:///us-east-1a/i-{next(self._numbers):017x}", labels=labels or {}, taints=taints)
         self._stack.callback(self.forget, f"/api/v1/nodes/{name}")
         kubelet = Kubelet(self.plane.api_of_node(name), name, machine, self._folder / name)
         self._stack.enter_context(kubelet)
@@ -111,6 +111,10 @@ class Cluster:
     def phase(self, name: str) -> str:
         """The pod's phase; empty where it is gone."""
         return str(self.pod(name).get("status", {}).get("phase", ""))
+
+    def can_i(self, *arguments: str, user: Path | None = None) -> str:
+        """What `kubectl auth can-i` answers: yes or no."""
+        return self.plane.kubectl("auth", "can-i", *arguments, user=user, takes=(0, 1)).strip()
 
     def told(self, *arguments: str) -> Any:
         """What kubectl prints as JSON."""

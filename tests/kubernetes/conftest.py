@@ -22,7 +22,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         authenticator = stack.enter_context(eks.authenticator())
         config = authenticator.write_config(folder / "authenticator.json")
         started = stack.enter_context(ControlPlane(folder, authenticator=config))
-        started.apply_files(eks.MANIFESTS)
+        started.apply_files(eks.MANIFEST)
         yield started
 
 

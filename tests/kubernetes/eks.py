@@ -21,7 +21,7 @@ from stacks.settings import REPOSITORY
 from tests.unit.builders import node
 
 NAME, REGION = "training", "eu-central-1"
-MANIFESTS = REPOSITORY / "charts" / "nodeheal" / "templates"
+MANIFEST = REPOSITORY / "charts" / "nodeheal.yaml"
 FUNCTIONS, STRANGER = "AKIAFUNCTIONS", "AKIASTRANGER"
 _ROLES = {name: f"arn:aws:sts::111122223333:assumed-role/{name.lower()}/function" for name in (FUNCTIONS, STRANGER)}
 

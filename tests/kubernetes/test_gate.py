@@ -7,7 +7,7 @@ import pytest
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
-from nodeheal.adapters.kubernetes.nodes import CORDONED_BEFORE, ISOLATED_TAINT
+from nodeheal.adapters.kubernetes.nodes import CORDONED_BEFORE, ISOLATED_TAINT, UNCHECKED_TAINT
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySystem
 from nodeheal.domain.fleet.node import Node
@@ -16,6 +16,7 @@ from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
 
 INCIDENT = "inc-20261129T030000-i-0a1b2c3d4e5f60718-1e531b3728"
+UNCHECKED = {"key": UNCHECKED_TAINT, "value": "true", "effect": "NoSchedule"}
 OTHERS = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 
@@ -31,6 +32,15 @@ def record_of(kubelet: Kubelet, **changes: Any) -> Node:
 
 def spec(cluster: Cluster, kubelet: Kubelet) -> dict[str, Any]:
     return dict(cluster.api.get(f"/api/v1/nodes/{kubelet.name}")["spec"])
+
+
+def lasting_taints(cluster: Cluster, kubelet: Kubelet) -> list[dict[str, Any]]:
+    """Without the one that follows a cordon, which a controller takes off a moment later."""
+    return [
+        taint
+        for taint in spec(cluster, kubelet).get("taints", [])
+        if taint["key"] != "node.kubernetes.io/unschedulable"
+    ]
 
 
 def notes(cluster: Cluster, kubelet: Kubelet) -> dict[str, Any]:
@@ -59,7 +69,7 @@ def test_a_drained_node_has_the_incident_in_its_taint_and_keeps_the_taints_of_ot
     assert (found["unschedulable"], [OTHERS in found["taints"], ours in found["taints"]]) == (True, [True, True])
     assert gate.placement_of(node).held_by == HeldByNodeheal(INCIDENT)
     assert undrain(gate, node) is None
-    assert (spec(cluster, kubelet)["taints"], spec(cluster, kubelet).get("unschedulable")) == ([OTHERS], None)
+    assert (lasting_taints(cluster, kubelet), spec(cluster, kubelet).get("unschedulable")) == ([OTHERS], None)
     assert CORDONED_BEFORE not in notes(cluster, kubelet)
 
 
@@ -178,3 +188,25 @@ def test_a_node_that_others_write_without_end_is_asked_for_later(
     with pytest.raises(NotAccepted, match="is being written by others"):
         drain(gate, record_of(kubelet))
     assert ISOLATED_TAINT not in {key for key, _ in cluster.taints(kubelet.name)}
+
+
+def test_a_new_node_is_out_of_service_from_its_registration_until_it_is_given_back(
+    cluster: Cluster, gate: KubernetesGate
+) -> None:
+    kubelet = cluster.node(UNCHECKED, OTHERS)
+    node = record_of(kubelet)
+    before = gate.placement_of(node)
+
+    drained, returned = drain(gate, node), undrain(gate, node)
+
+    assert (before.is_schedulable, before.held_by) == (False, HeldBySystem("nodeheal", ANY))
+    assert (drained.held_by, returned) == (HeldByNodeheal(INCIDENT), None)
+    assert lasting_taints(cluster, kubelet) == [OTHERS]
+    assert gate.placement_of(node).is_schedulable
+
+
+def test_a_person_who_cordons_a_new_node_keeps_it(cluster: Cluster, gate: KubernetesGate) -> None:
+    kubelet = cluster.node(UNCHECKED)
+    cluster.plane.kubectl("cordon", kubelet.name)
+
+    assert undrain(gate, record_of(kubelet)) == HeldByPerson(ANY, how="cordoned")

@@ -14,9 +14,11 @@ from nodeheal.adapters.kubernetes.nodes import (
     CORDONED_BEFORE,
     ISOLATED_TAINT,
     NODES,
+    OWN_TAINTS,
     KubernetesNodes,
     holder_of,
     is_cordoned,
+    is_in_service,
     isolated_for,
     taints_of,
 )
@@ -39,7 +41,7 @@ class KubernetesGate:
     def placement_of(self, node: Node) -> NodePlacement:
         with refusals_named(node.node_id):
             found = self._nodes_of(node).find(node)
-        return NodePlacement(found["metadata"]["name"], not is_cordoned(found), holder_of(found))
+        return NodePlacement(found["metadata"]["name"], is_in_service(found), holder_of(found))
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
         drained: dict[str, Drained] = {}
@@ -97,10 +99,10 @@ def _closed(found: Object, incident: str | None) -> dict[str, Any] | None:
 def _opened(found: Object) -> dict[str, Any] | None:
     """Return the patch that takes all our marks off; None: it has none. Who had cordoned it before keeps it."""
     was_cordoned = CORDONED_BEFORE in (found["metadata"].get("annotations") or {})
-    if isolated_for(found) is None and not was_cordoned:
+    others = [taint for taint in taints_of(found) if taint.get("key") not in OWN_TAINTS]
+    if len(others) == len(taints_of(found)) and not was_cordoned:
         return None
-    others = [taint for taint in taints_of(found) if taint.get("key") != ISOLATED_TAINT]
     spec: dict[str, Any] = {"taints": others}
-    if not was_cordoned:
+    if isolated_for(found) is not None and not was_cordoned:
         spec["unschedulable"] = None
     return {"spec": spec, "metadata": {"annotations": {CORDONED_BEFORE: None}}}

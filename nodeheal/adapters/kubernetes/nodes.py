@@ -14,6 +14,9 @@ from nodeheal.domain.fleet.node import Node
 
 NODES = "/api/v1/nodes"
 ISOLATED_TAINT = "nodeheal.io/isolated"  # its value is the incident; the kubelet may not change taints
+# By the node group, from the registration on: a new node takes no pod before it has been diagnosed.
+UNCHECKED_TAINT = "nodeheal.io/unchecked"
+OWN_TAINTS = (ISOLATED_TAINT, UNCHECKED_TAINT)
 # Set beside our taint where the node was cordoned before: then it stays so when the taint goes.
 CORDONED_BEFORE = "nodeheal.io/cordoned-before"
 _WORDS = 80  # of what others write into labels, annotations and managers' names
@@ -75,11 +78,21 @@ def is_cordoned(found: Object) -> bool:
     return bool(found.get("spec", {}).get("unschedulable"))
 
 
+def is_in_service(found: Object) -> bool:
+    """Whether neither a cordon nor the check of a new node keeps pods off.
+
+    Our isolation is the taint and a cordon: where a person takes the cordon off, that shows here.
+    """
+    return not is_cordoned(found) and all(taint.get("key") != UNCHECKED_TAINT for taint in taints_of(found))
+
+
 def holder_of(found: Object) -> Holder | None:
     """Return who keeps the node out of service; None: nobody does."""
     incident = isolated_for(found)
     if incident is not None:
         return HeldByNodeheal(incident)
+    if any(taint.get("key") == UNCHECKED_TAINT for taint in taints_of(found)):
+        return HeldBySystem("nodeheal", "a new node, which has not been diagnosed yet")
     for place, known in (("labels", _SYSTEMS_LABELS), ("annotations", _SYSTEMS_ANNOTATIONS)):
         values: Mapping[str, Any] = found["metadata"].get(place) or {}
         for key in known.keys() & values.keys():

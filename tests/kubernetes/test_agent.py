@@ -1,0 +1,73 @@
+"""The agent's pod learns from its Node object which machine it is, follows it, and can write nothing."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from nodeheal.agent.commands.node_config import configured
+from nodeheal.agent.kubernetes.own_node import NoAnswer, OwnNode
+from nodeheal.agent.runtime import config as configuration
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Provider
+from sandbox.kubernetes.eks import agent_config
+from sandbox.kubernetes.kubelet import Kubelet
+from sandbox.toml import toml
+from tests.kubernetes import eks
+from tests.kubernetes.cluster import Cluster
+
+ACCOUNT = "nodeheal-agent"
+
+
+@pytest.fixture
+def kubelet(cluster: Cluster) -> Kubelet:
+    return cluster.node(labels={names.KUBERNETES_POOL_LABEL: "h100"})
+
+
+def own_node(cluster: Cluster, kubelet: Kubelet, folder: Path) -> OwnNode:
+    """The node as the agent's pod there reads it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "ca.crt").write_bytes(cluster.plane.authority.files.certificate.read_bytes())
+    (folder / "token").write_text(cluster.plane.token(ACCOUNT, names.KUBERNETES_NAMESPACE))
+    variables = kubelet.api.variables()
+    return OwnNode(
+        kubelet.name, variables["KUBERNETES_SERVICE_HOST"], int(variables["KUBERNETES_SERVICE_PORT"]), folder
+    )
+
+
+def test_the_configuration_names_the_machine_and_the_pool_of_the_node(
+    cluster: Cluster, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    common = toml(agent_config(eks.NAME, "http://127.0.0.1:9", 2, ["disk"]))
+
+    config = configuration.parse(tomllib.loads(configured(common, own_node(cluster, kubelet, tmp_path).read())))
+
+    machine = kubelet.machine.provider_id.rpartition("/")[2]
+    assert (config.node_id, config.provider, config.pool) == (machine, Provider.ec2, "h100")
+
+
+def test_the_agent_learns_of_a_cordon_by_a_watch(cluster: Cluster, kubelet: Kubelet, tmp_path: Path) -> None:
+    node = own_node(cluster, kubelet, tmp_path)
+    version = node.read()["metadata"]["resourceVersion"]
+    cluster.plane.kubectl("cordon", kubelet.name)
+
+    cordoned = next(found for found in node.changes(version, 10) if found["spec"].get("unschedulable"))
+
+    assert cordoned["metadata"]["name"] == kubelet.name
+
+
+def test_a_watch_that_is_refused_is_no_answer(cluster: Cluster, kubelet: Kubelet, tmp_path: Path) -> None:
+    with pytest.raises(NoAnswer):
+        list(own_node(cluster, kubelet, tmp_path).changes("none", 1))
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "patch", "delete"])
+@pytest.mark.parametrize("resource", ["nodes", "nodes/status", "pods", "jobs.batch", "events", "configmaps"])
+def test_the_agent_may_write_nothing(cluster: Cluster, verb: str, resource: str) -> None:
+    who = f"--as=system:serviceaccount:{names.KUBERNETES_NAMESPACE}:{ACCOUNT}"
+    resource, _, subresource = resource.partition("/")
+    what = [resource, *([f"--subresource={subresource}"] if subresource else [])]
+
+    answers = cluster.can_i(verb, *what, who, f"--namespace={names.KUBERNETES_NAMESPACE}")
+
+    assert answers == "no"
