@@ -78,6 +78,7 @@ QUEUE_ROLE = "nodeheal-queue-{region}"  # of the compute nodes of ParallelCluste
 # Whom the access entry of that role makes it in an EKS cluster; charts/nodeheal binds this group.
 KUBERNETES_GROUP = "nodeheal:control-plane"
 KUBERNETES_NAMESPACE = "nodeheal"  # of the agent, and of the Jobs that run its commands
+KUBERNETES_TAINT = "nodeheal.io/isolated"  # on an isolated Node, with the incident; a kubelet cannot change taints
 KUBERNETES_POOL_LABEL = "nodeheal.io/pool"  # on a Node: the agent runs there, and the node is of this pool
 CONTROLLER_ROLE = "nodeheal-controllers-{region}"  # assumed to send a command to the controller of a cluster
 JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # used to pull the image and to write the log

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.kubernetes_node import CHECK
+from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands.node_config import configured
-from nodeheal.agent.kubernetes.own_node import NoAnswer, OwnNode
+from nodeheal.agent.kubernetes.own_node import ENV_FOLDER, ENV_NODE, NoAnswer, OwnNode
 from nodeheal.agent.runtime import config as configuration
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
@@ -15,6 +18,7 @@ from sandbox.kubernetes.kubelet import Kubelet
 from sandbox.toml import toml
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
+from tests.unit.agent.fakes import CONFIG
 
 ACCOUNT = "nodeheal-agent"
 
@@ -71,3 +75,23 @@ def test_the_agent_may_write_nothing(cluster: Cluster, verb: str, resource: str)
     answers = cluster.can_i(verb, *what, who, f"--namespace={names.KUBERNETES_NAMESPACE}")
 
     assert answers == "no"
+
+
+def test_the_check_reports_an_uncordon_under_our_taint_within_seconds(
+    cluster: Cluster, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_node(cluster, kubelet, tmp_path)
+    variables = {**kubelet.api.variables(), ENV_FOLDER: str(tmp_path), ENV_NODE: kubelet.name}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    cluster.plane.kubectl("cordon", kubelet.name)
+    cluster.plane.kubectl("taint", "node", kubelet.name, f"{names.KUBERNETES_TAINT}=inc:NoSchedule")
+    assert CHECK.stream is not None
+    results = CHECK.stream(Place(CONFIG, run_tool), {})
+
+    isolated = next(results)
+    cluster.plane.kubectl("uncordon", kubelet.name)
+    undone = next(result for result in results if result.problems)
+
+    assert (isolated.problems, isolated.unclear) == ((), "")
+    assert [problem.finding.code for problem in undone.problems] == ["isolation_undone"]

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nodeheal.adapters.kubernetes.api import KubernetesApi, Object
+from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySystem, Holder
 from nodeheal.domain.fleet.node import Node
 
 NODES = "/api/v1/nodes"
-ISOLATED_TAINT = "nodeheal.io/isolated"  # its value is the incident; the kubelet may not change taints
+ISOLATED_TAINT = names.KUBERNETES_TAINT
 # By the node group, from the registration on: a new node takes no pod before it has been diagnosed.
 UNCHECKED_TAINT = "nodeheal.io/unchecked"
 OWN_TAINTS = (ISOLATED_TAINT, UNCHECKED_TAINT)

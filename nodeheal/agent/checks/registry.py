@@ -8,6 +8,7 @@ from nodeheal.agent.checks import (
     gpu_count,
     gpu_state,
     host_load,
+    kubernetes_node,
     memory,
     mounts,
     neuron,
@@ -39,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     processes.CHECK,
     clock_skew.CHECK,
     progress.CHECK,
+    kubernetes_node.CHECK,
     own.CHECK,
 )
 
