@@ -3,6 +3,7 @@ and resumed it.
 """
 
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from nodeheal.contract.vocabulary import JobState
 from sandbox.client import NodeHandle, free_port
 from sandbox.job_file import EXAMPLES
 from sandbox.kubernetes import programs
+from sandbox.kubernetes.api import Api
 from sandbox.kubernetes.control_plane import run_kubectl
 from sandbox.script import GANG_NODES
 from sandbox.story import READY_SECONDS, Story
@@ -22,6 +24,8 @@ MANIFEST = EXAMPLES / "kubernetes" / "pytorchjob.yaml"
 TRAINER = EXAMPLES / "numpy-trainer" / "train.py"
 CLUSTER = "training"
 RESTARTS = "nodeheal.io/restarts"
+_JOBS, _PODS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs", "/api/v1/namespaces/default/pods"
+_COLUMNS = "POD:.metadata.name,STATUS:.status.phase,NODE:.spec.nodeName"
 _STATES = {"Succeeded": JobState.COMPLETED, "Failed": JobState.FAILED}
 
 
@@ -35,7 +39,9 @@ class KubernetesStory(Story):
 
     _kubeconfig = Path()
     _is_suspended = False
-    _restarts = 0
+    _restarts = _shown = 0
+    _has_shown_end = False
+    _api: Api
 
     @property
     def variables(self) -> dict[str, str]:
@@ -51,13 +57,17 @@ class KubernetesStory(Story):
         """Run kubectl as the cluster's administrator; returns what it prints. Raises KubectlError."""
         return run_kubectl(self._kubeconfig, arguments, stdin)
 
-    def shown(self, what: str) -> list[str]:
-        """Return what kubectl prints of these kinds of objects, line by line."""
-        return self.kubectl("get", what, "--output=wide", "--show-kind").rstrip().splitlines()
+    def _show(self, *arguments: str) -> None:
+        """Show a command of kubectl's, and what it prints."""
+        at = time.time()
+        self._line(at, "kubectl", f"kubectl {shlex.join(arguments)}")
+        for line in self.kubectl(*arguments).rstrip().splitlines():
+            self._line(at, "output", line)
 
     def _made_nodes(self) -> list[NodeHandle]:
         script = self.script
         nodes, self._kubeconfig = self.sandbox.add_kubernetes(CLUSTER, script.pool, script.nodes, checks=script.checks)
+        self._api = Api.of_kubeconfig(self._kubeconfig)
         self._await(self._are_ready, READY_SECONDS, "all nodes of the cluster are Ready")
         return nodes
 
@@ -66,7 +76,7 @@ class KubernetesStory(Story):
 
     def _names(self) -> dict[str, str]:
         """Return the machine of each ready node, by the node's name."""
-        nodes = json.loads(self.kubectl("get", "nodes", "--output=json"))["items"]
+        nodes = self._api.get("/api/v1/nodes")["items"]
         return {
             node["metadata"]["name"]: node["spec"]["providerID"].rpartition("/")[2] for node in nodes if _is_ready(node)
         }
@@ -88,8 +98,7 @@ class KubernetesStory(Story):
 
     def _placed(self) -> dict[str, str]:
         """Return the machine of each running pod of the job, by its role: master or worker."""
-        selector = f"--selector=training.kubeflow.org/job-name={self.script.job}"
-        pods = json.loads(self.kubectl("get", "pods", selector, "--output=json"))["items"]
+        pods = self._api.get(_PODS, labelSelector=f"training.kubeflow.org/job-name={self.script.job}")["items"]
         names = self._names()
         return {
             pod["metadata"]["labels"]["training.kubeflow.org/replica-type"]: names[pod["spec"]["nodeName"]]
@@ -98,16 +107,28 @@ class KubernetesStory(Story):
         }
 
     def _job_state(self) -> JobState | None:
-        job = json.loads(self.kubectl("get", "pytorchjob", self.script.job, "--output=json"))
+        job = self._api.get(f"{_JOBS}/{self.script.job}")
         is_suspended = bool(job["spec"].get("runPolicy", {}).get("suspend"))
         restarts = int(job["metadata"].get("annotations", {}).get(RESTARTS, 0))
         if is_suspended and not self._is_suspended:
             self._line(time.time(), "training", f"nodeheal suspends PyTorchJob {self.script.job}: its pods end")
+            self._show("get", "nodes")
         if restarts > self._restarts:
             self._line(time.time(), "training", f"nodeheal resumes it (restart {restarts}), without the broken node")
         self._is_suspended, self._restarts = is_suspended, restarts
-        ended = [each["type"] for each in job.get("status", {}).get("conditions", []) if each["status"] == "True"]
-        return next((state for kind, state in _STATES.items() if kind in ended), JobState.RUNNING)
+        if restarts > self._shown and len(self._placed()) == GANG_NODES:
+            self._shown = restarts
+            self._show("get", "pods", f"--output=custom-columns={_COLUMNS}")
+        conditions = job.get("status", {}).get("conditions", [])
+        ended = [each["type"] for each in conditions if each["status"] == "True"]
+        state = next((state for kind, state in _STATES.items() if kind in ended), JobState.RUNNING)
+        if state is JobState.COMPLETED and not self._has_shown_end and self._has_recovered():
+            self._has_shown_end = True
+            self._show("get", "nodes,pods")
+        return state
+
+    def _has_recovered(self) -> bool:
+        return self.told.incident is not None and self.told.incident.ending is not None
 
 
 def _is_ready(node: dict[str, Any]) -> bool:

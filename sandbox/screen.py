@@ -23,6 +23,8 @@ from sandbox.story import Told
 STYLES = {
     "stage": "dim",
     "command": "bold",
+    "kubectl": "bold",
+    "output": "dim",
     "fault": "bold red",
     "opened": "yellow",
     "event": "yellow",
@@ -36,6 +38,8 @@ STYLES = {
 }
 MARKS = {
     "command": "$",
+    "kubectl": "$",
+    "output": " ",
     "fault": "✗",
     "opened": "→",
     "event": "!",

@@ -4,7 +4,7 @@ import json
 import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
 import urllib3
@@ -37,6 +37,14 @@ class Api:
         self._server = server
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._pool = urllib3.PoolManager(ssl_context=context, maxsize=4)
+
+    @classmethod
+    def of_kubeconfig(cls, path: Path) -> Self:
+        """Return the API as the user of a kubeconfig that a control plane here has written sees it."""
+        config = json.loads(path.read_text("utf-8"))
+        [cluster], [user] = config["clusters"], config["users"]
+        files = (Path(user["user"][name]) for name in ("client-certificate", "client-key"))
+        return cls(cluster["cluster"]["server"], Path(cluster["cluster"]["certificate-authority"]), Certificate(*files))
 
     def variables(self) -> dict[str, str]:
         """Return the variables by which a container finds this API server."""
