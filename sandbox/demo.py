@@ -130,6 +130,12 @@ def script_of(line: str, persists: bool = False, nodes: int = 3, boot_seconds: f
     return Script(line, finding.family, finding.code, persists, nodes, boot_seconds, subcode=finding.subcode)
 
 
+def settings_of(scheduler: SchedulerKind) -> list[str]:
+    """Return the options of `cdk deploy` with the settings that a story on this scheduler needs."""
+    settings = {"eks_clusters": [CLUSTER]}
+    return ["-c", f"nodeheal={json.dumps(settings)}"] if scheduler is SchedulerKind.KUBERNETES else []
+
+
 def story_of(sandbox: Sandbox, script: Script, listener: Listener) -> Story:
     """Return the playing of the script, on its scheduler."""
     kinds = {SchedulerKind.SLURM: SlurmStory, SchedulerKind.KUBERNETES: KubernetesStory}
@@ -152,12 +158,10 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
         if options.latency != "none":
             screen.stage(f"--latency {options.latency}: each call is as slow as in an account")
         screen.stage(f"embedded AWS is up on {sandbox.endpoint_url}, IAM enforced")
-        settings: list[str] = []
         if script.scheduler is SchedulerKind.KUBERNETES:
             sandbox.create_eks_cluster(CLUSTER)  # its control plane starts while the stack is deployed
-            settings = ["-c", f"nodeheal={json.dumps({'eks_clusters': [CLUSTER]})}"]
         screen.busy("cdk deploy")
-        seconds = sandbox.deploy(*settings)
+        seconds = sandbox.deploy(*settings_of(script.scheduler))
         screen.stage(f"cdk deploy: the stack nodeheal in {seconds:.1f} s")
         story = story_of(sandbox, replace(script, checks=CHECKS), screen.hear)
         emails = MailFolder(sandbox.directory / "mail")
@@ -195,7 +199,7 @@ def ways_around(sandbox: Sandbox, story: Story) -> list[str]:
         f"Everything is still running. In another terminal, in {BUILD.parent}:",
         "",
         f"  export {' '.join(f'{key}={value}' for key, value in {**aws, **story.variables}.items())}",
-        *(["  sinfo --Node --long"] if story.script.scheduler is SchedulerKind.SLURM else []),
+        *story.own_commands,
         "  .venv/bin/nodeheal status",
         "  .venv/bin/nodeheal incidents show latest",
         f"  .venv/bin/nodeheal nodes list {story.script.pool}",

@@ -10,13 +10,14 @@ from typing import Any
 
 import yaml
 
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import JobState
 from sandbox.client import NodeHandle, free_port
 from sandbox.job_file import EXAMPLES
 from sandbox.kubernetes import programs
 from sandbox.kubernetes.api import Api
 from sandbox.kubernetes.control_plane import run_kubectl
-from sandbox.script import GANG_NODES
+from sandbox.script import GANG_NODES, Script
 from sandbox.story import READY_SECONDS, Story
 from sandbox.training import Training
 
@@ -49,6 +50,11 @@ class KubernetesStory(Story):
         return {"KUBECONFIG": str(self._kubeconfig), "KUBECTL": str(programs.program("kubectl"))}
 
     @property
+    def own_commands(self) -> tuple[str, ...]:
+        """Return the commands that show the cluster's nodes and pods, and the job."""
+        return ("  $KUBECTL get nodes,pods", "  $KUBECTL describe pytorchjobs")
+
+    @property
     def owner_mails(self) -> tuple[str, ...]:
         """Return none: the job's object does not say who submitted it."""
         return ()
@@ -76,16 +82,26 @@ class KubernetesStory(Story):
 
     def _names(self) -> dict[str, str]:
         """Return the machine of each ready node, by the node's name."""
-        nodes = self._api.get("/api/v1/nodes")["items"]
         return {
-            node["metadata"]["name"]: node["spec"]["providerID"].rpartition("/")[2] for node in nodes if _is_ready(node)
+            node["metadata"]["name"]: node["spec"]["providerID"].rpartition("/")[2]
+            for node in self.nodes_of_pool()
+            if _is_ready(node)
         }
+
+    def nodes_of_pool(self) -> list[dict[str, Any]]:
+        """Return the Node objects of the story's pool."""
+        selector = f"{names.KUBERNETES_POOL_LABEL}={self.script.pool}"
+        return list(self._api.get("/api/v1/nodes", labelSelector=selector)["items"])
+
+    def name_of(self, node_id: str) -> str:
+        """Return the name of a machine's Node object."""
+        return next(name for name, machine in self._names().items() if machine == node_id)
 
     def _start_training(self) -> None:
         script = self.script
         directory = self.sandbox.directory / "shared" / script.job
         directory.mkdir(parents=True, exist_ok=True)
-        job = _job(script.job, directory, script.steps, script.step_seconds, script.checkpoint_every)
+        job = _job(script, directory)
         self._line(time.time(), "command", f"kubectl apply -f {MANIFEST.name}")
         self._say(self.kubectl("apply", "-f", "-", stdin=json.dumps(job)).strip())
         self.told.training = Training(directory)
@@ -136,18 +152,19 @@ def _is_ready(node: dict[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def _job(name: str, directory: Path, steps: int, step_seconds: float, checkpoint_every: int) -> dict[str, Any]:
-    """Return the example's job with what the sandbox sets: the trainer's file, its options, and a port that is free."""
+def _job(script: Script, directory: Path) -> dict[str, Any]:
+    """Return the example's job with what the sandbox sets: its pool, the trainer's file, options, and a free port."""
     job: dict[str, Any] = yaml.safe_load(MANIFEST.read_text("utf-8"))
-    job["metadata"]["name"] = name
+    job["metadata"]["name"] = script.job
     options = {
-        "TRAINER_STEPS": str(steps),
-        "TRAINER_STEP_SECONDS": str(step_seconds),
-        "TRAINER_CHECKPOINT_EVERY": str(checkpoint_every),
+        "TRAINER_STEPS": str(script.steps),
+        "TRAINER_STEP_SECONDS": str(script.step_seconds),
+        "TRAINER_CHECKPOINT_EVERY": str(script.checkpoint_every),
         "TRAINER_DIRECTORY": str(directory),
     }
     port = free_port()
     for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["spec"]["nodeSelector"] = {names.KUBERNETES_POOL_LABEL: script.pool}
         [container] = replica["template"]["spec"]["containers"]
         container["command"] = ["python3", str(TRAINER)]
         container["env"] = [{"name": key, "value": value} for key, value in options.items()]

@@ -37,6 +37,11 @@ class SlurmStory(Story):
         return {"SLURM_CONF": str(self._configuration)}
 
     @property
+    def own_commands(self) -> tuple[str, ...]:
+        """Return the command that shows Slurm's nodes."""
+        return ("  sinfo --Node --long",)
+
+    @property
     def owner_mails(self) -> tuple[str, ...]:
         """Return none: Slurm has no address of the job's submitter."""
         return ()

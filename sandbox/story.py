@@ -273,6 +273,11 @@ class Story:
         return {}
 
     @property
+    def own_commands(self) -> tuple[str, ...]:
+        """Return commands of the scheduler's own that show its nodes and jobs."""
+        return ()
+
+    @property
     def owner_mails(self) -> tuple[str, ...]:
         """Return the expected beginnings of the emails to the job's owner: its start, actions on it, its end."""
         expected, subject = self.script.expected, f"[nodeheal] {self.script.job}"

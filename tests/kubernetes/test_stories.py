@@ -1,0 +1,124 @@
+"""Stories on a real Kubernetes in the embedded cloud: an EKS cluster, its nodes in Auto Scaling groups, and jobs that
+training-operator runs.
+
+Played in one cloud, each on a pool of its own. Nothing here measures wall time.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Ending, SchedulerKind
+from sandbox.client import Sandbox
+from sandbox.demo import settings_of, story_of, ways_around
+from sandbox.kubernetes_story import CLUSTER, KubernetesStory, why_missing
+from sandbox.report import judge, make_report
+from sandbox.script import SUBJECTS, Expected, Script
+from sandbox.stories import STORIES, fallen
+from sandbox.story import Story
+
+pytestmark = [pytest.mark.emulated, pytest.mark.skipif(bool(why_missing()), reason=why_missing())]
+RECOVERED = SUBJECTS[Ending.RECOVERED]
+Played = tuple[KubernetesStory, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("cloud"), boot_seconds=1.5) as sandbox:
+        sandbox.create_eks_cluster(CLUSTER)
+        sandbox.deploy(*settings_of(SchedulerKind.KUBERNETES))
+        yield sandbox
+
+
+def play(cloud: Sandbox, name: str, script: Script) -> Played:
+    """Play it; the judge of the demo's exit code must be content."""
+    changes: dict[str, Any] = {"pool": name, "job": name, "scheduler": SchedulerKind.KUBERNETES, "boot_seconds": 1.5}
+    story = story_of(cloud, replace(script, steps=120, step_seconds=0.06, **changes), lambda told, text: None)
+    assert isinstance(story, KubernetesStory)
+    story.play()
+    report = make_report(story)
+    assert judge(story, report).wrong == ()
+    return story, report
+
+
+def expects(*mails: str) -> Expected:
+    return Expected(Ending.RECOVERED, finishes=True, restarts=True, mails=mails)
+
+
+def marks(story: KubernetesStory) -> list[tuple[bool, list[str]]]:
+    """Of each node of the pool: whether it is cordoned, and the keys of its taints."""
+    nodes = story.nodes_of_pool()
+    return [
+        (bool(node["spec"].get("unschedulable")), [taint["key"] for taint in node["spec"].get("taints", [])])
+        for node in nodes
+    ]
+
+
+@pytest.fixture(scope="module")
+def healed(cloud: Sandbox) -> Played:
+    return play(cloud, "fallen", fallen())
+
+
+def test_a_gpu_falls_off_the_bus_and_the_job_goes_on_elsewhere_from_its_checkpoint(healed: Played) -> None:
+    story, report = healed
+
+    steps = [step for step, _ in report["incident"]["results"]]
+    assert steps == ["ISOLATE", "FREEZE_EVIDENCE", "REBOOT", "DIAGNOSE", "RETURN"]
+    assert report["attempts"] == {"REBOOT": 1}
+    assert report["step_at_fault"] - 20 <= report["resumed_from_step"] < report["final_step"]
+    story.wait(lambda: marks(story) == [(False, [])] * 3, "no node has a mark of nodeheal's")
+
+
+def test_the_job_was_restarted_once_and_its_object_says_so(healed: Played) -> None:
+    story, report = healed
+
+    notes = json.loads(story.kubectl("get", "pytorchjob", "fallen", "--output=json"))["metadata"]["annotations"]
+    own = {key: value for key, value in notes.items() if key.startswith("nodeheal.io/")}
+    assert own == {
+        "nodeheal.io/restarts": "1",
+        "nodeheal.io/restarted-for": f"nodeheal: recovery {report['incident']['id']}",
+    }
+
+
+def test_the_node_was_diagnosed_by_a_job_of_the_agents_pod(healed: Played) -> None:
+    story, _ = healed
+
+    jobs = json.loads(story.kubectl("get", "jobs", f"--namespace={names.KUBERNETES_NAMESPACE}", "--output=json"))[
+        "items"
+    ]
+    ran = {job["metadata"]["name"].rpartition("-")[0] for job in jobs if job["status"].get("succeeded")}
+    assert {"nodeheal-diag", "nodeheal-evidence"} <= ran
+
+
+def test_the_demo_says_how_to_look_at_the_cluster_that_it_keeps(cloud: Sandbox, healed: Played) -> None:
+    lines = ways_around(cloud, healed[0])
+
+    assert any("kubectl get nodes" in line or '"$KUBECTL" get nodes' in line for line in lines)
+
+
+def test_a_node_of_a_managed_group_that_is_replaced_joins_under_another_name_and_is_proven(cloud: Sandbox) -> None:
+    story, report = play(cloud, "grouped", STORIES["replaced-by-group"].script)
+
+    assert ["REPLACE", "DONE"] in report["incident"]["results"]
+    assert ["DIAGNOSE", "DONE"] in report["incident"]["results"]
+    story.wait(lambda: len(story.nodes_of_pool()) == 2, "the old Node object is gone")
+    assert story.victim not in {node["spec"]["providerID"].rpartition("/")[2] for node in story.nodes_of_pool()}
+
+
+def test_an_uncordon_by_a_person_while_the_node_is_healed_is_not_undone(cloud: Sandbox) -> None:
+    def uncordons(story: Story) -> str:
+        assert isinstance(story, KubernetesStory)
+        if not any("reboot sent to" in text for _, _, text in story.told.lines):
+            return ""
+        story.kubectl("uncordon", story.name_of(story.victim))
+        return "somebody uncordons the node, and leaves nodeheal's taint"
+
+    story, report = play(cloud, "uncordoned", fallen(moves=(uncordons,), expects=expects(RECOVERED)))
+
+    told = " ".join(entry["text"] for entry in report["incident"]["timeline"])
+    assert "isolation_undone" in told or "uncordoned" in told
+    story.wait(lambda: marks(story) == [(False, [])] * 3, "no node has a mark of nodeheal's")
