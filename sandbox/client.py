@@ -248,10 +248,17 @@ class Sandbox(MachineOrders):
         self._call("create_eks_cluster", {"name": name})
 
     def add_kubernetes(
-        self, cluster: str, pool: str, count: int, gpus: int = 2, *, checks: Sequence[str] = ()
+        self,
+        cluster: str,
+        pool: str,
+        count: int,
+        gpus: int = 2,
+        *,
+        checks: Sequence[str] = (),
+        is_unchecked: bool = False,
     ) -> tuple[list[NodeHandle], Path]:
         """Give an EKS cluster a group of nodes with the agent; returns the nodes, which boot in the background, and an
-        administrator's kubeconfig.
+        administrator's kubeconfig. `is_unchecked`: its nodes register with the taint of new nodes.
         """
         request = {
             "pool": pool,
@@ -262,6 +269,7 @@ class Sandbox(MachineOrders):
             "tags": {names.MANAGED_TAG: names.MANAGED_TAG_VALUE},
             "checks": list(checks),
             "data": {"InstanceType": "p5.48xlarge"},
+            "is_unchecked": is_unchecked,
         }
         made = self._call("add_kubernetes", request)
         nodes = [NodeHandle(one["node_id"], pool, one["address"], Path(one["directory"]), "") for one in made["nodes"]]

@@ -133,7 +133,8 @@ class Cloud:
 
     def add_kubernetes(self, request: Json) -> Json:
         """Give an EKS cluster `count` EC2 nodes in an Auto Scaling group, with the chart installed. `request`: as for
-        add_node in addition; `data`: of the group's launch template.
+        add_node in addition; `data`: of the group's launch template;
+        `is_unchecked`: its nodes register with the taint of new nodes.
 
         Returns the nodes, and the path of an administrator's kubeconfig.
         """
@@ -142,6 +143,8 @@ class Cloud:
         kind = replace(_kind(request), scheduler=SchedulerKind.KUBERNETES, agent=["sleep", "infinity"])
         cluster = self._fleet.clusters[kind.cluster]
         cluster.wait()
+        if request["is_unchecked"]:
+            cluster.unchecked_pools.add(kind.pool)
         cluster.install(agent_config(kind.cluster, self._endpoint_url, kind.gpus, kind.checks))
         template = Template(new_id("lt"), f"eks-{kind.pool}", request["data"], request["tags"])
         self._state.templates[template.template_id] = template

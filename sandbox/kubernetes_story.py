@@ -90,7 +90,11 @@ class KubernetesStory(Story):
 
     def nodes_of_pool(self) -> list[dict[str, Any]]:
         """Return the Node objects of the story's pool."""
-        selector = f"{names.KUBERNETES_POOL_LABEL}={self.script.pool}"
+        return self.nodes_of(self.script.pool)
+
+    def nodes_of(self, pool: str) -> list[dict[str, Any]]:
+        """Return the Node objects of a pool."""
+        selector = f"{names.KUBERNETES_POOL_LABEL}={pool}"
         return list(self._api.get("/api/v1/nodes", labelSelector=selector)["items"])
 
     def name_of(self, node_id: str) -> str:

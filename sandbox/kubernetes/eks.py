@@ -15,6 +15,7 @@ import yaml
 from ministack.core.responses import request_scope
 from ministack.services import eks
 
+from nodeheal.adapters.kubernetes.nodes import UNCHECKED_TAINT
 from nodeheal.contract import names
 from sandbox import processes
 from sandbox.iam import ACCOUNT, REGION
@@ -28,6 +29,7 @@ from sandbox.toml import toml
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MANIFEST = REPOSITORY / "charts" / "nodeheal.yaml"
+_UNCHECKED = ({"key": UNCHECKED_TAINT, "value": "true", "effect": "NoSchedule"},)
 _RESTART_SECONDS = 10.0  # a kubelet's first pause before it starts a container again
 
 
@@ -37,6 +39,7 @@ class EksCluster:
     def __init__(self, name: str, folder: Path, emulator_url: str) -> None:
         folder.mkdir(parents=True)
         self.name = name
+        self.unchecked_pools: set[str] = set()  # their nodes register with the taint of new nodes
         self._kubelets: dict[str, Kubelet] = {}
         secret = secrets.token_urlsafe(32)
         judge = f"{emulator_url}/_ministack/eks-auth/{ACCOUNT}/{REGION}/{name}/{secret}"
@@ -89,6 +92,7 @@ class EksCluster:
             f"aws:///{REGION}a/{node.spec.node_id}",
             gpus=gpus,
             labels={names.KUBERNETES_POOL_LABEL: node.spec.pool},
+            taints=_UNCHECKED if node.spec.pool in self.unchecked_pools else (),
         )
         kubelet = Kubelet(
             self.plane.api_of_node(name),
