@@ -203,7 +203,7 @@ NODE_COMMANDS: Commands = {
     "unpause": (READ, PAUSE),
     "breaker reset": _act("reset the breaker of a pool", ActKind.RESET_BREAKER),
     "incidents close": _act("close an incident that was handed to a human", ActKind.CLOSE_INCIDENT),
-    "inject": (READ, *_POLICY, *DRILL),
+    "inject": (READ, *_POLICY, *DRILL, *_ASK_CONTROLLER),
     "nodes enroll": (*_act("record a node that is tagged as enrolled", ActKind.ENROLL), *_ENROL),
     "nodes release": (*_act("return a node to service", ActKind.RELEASE), *_ASK_CONTROLLER),
     "nodes retire": (*_act("give a node up for good", ActKind.RETIRE), *_ENROL),
