@@ -129,6 +129,10 @@ class NodeRegistry(Protocol):
         Raises NotEnrolled where the node may not be touched, and NotAccepted where the call was throttled.
         """
 
+
+class NodeLivenessProbe(Protocol):
+    """Keeps in touch with an agent of the scheduler's own on each node."""
+
     def liveness(self, node: Node) -> ProbeAnswer:
         """Whether the scheduler reaches its own agent on the node."""
 
@@ -252,6 +256,7 @@ class Scheduler:
     traits: SchedulerTraits
     gate: NodeGate
     registry: NodeRegistry | None = None
+    liveness: NodeLivenessProbe | None = None
     workloads: Workloads | None = None
     restarter: WorkloadRestarter | None = None
     launcher: GangLauncher | None = None
@@ -262,4 +267,14 @@ class Scheduler:
 
 
 # The fields of a scheduler that are ports.
-CAPABILITIES = ("gate", "registry", "workloads", "restarter", "launcher", "machines", "definitions", "job_logs")
+CAPABILITIES = (
+    "gate",
+    "registry",
+    "liveness",
+    "workloads",
+    "restarter",
+    "launcher",
+    "machines",
+    "definitions",
+    "job_logs",
+)

@@ -210,3 +210,15 @@ def test_a_person_who_cordons_a_new_node_keeps_it(cluster: Cluster, gate: Kubern
     cluster.plane.kubectl("cordon", kubelet.name)
 
     assert undrain(gate, record_of(kubelet)) == HeldByPerson(ANY, how="cordoned")
+
+
+def test_a_node_whose_kubelet_falls_silent_is_not_reached(cluster: Cluster, gate: KubernetesGate) -> None:
+    kubelet, stranger = cluster.node(), eks.record("i-0123456789abcdef0")
+    cluster.node()  # where no node of a zone is ready, nothing is said of any
+    node = record_of(kubelet)
+    before = gate.liveness(node).is_up
+
+    kubelet.power_off()
+
+    cluster.wait(lambda: gate.liveness(node).is_up is False, "the kubelet's silence is noticed")
+    assert (before, gate.liveness(stranger).is_up) == (True, None)

@@ -66,9 +66,9 @@ class AwsLivenessProbes:
         scheduler = self._schedulers.get(node.cluster.kind)
         if scheduler is None:
             return ProbeAnswer(node.cluster.kind, None, "not served by this deployment")
-        if scheduler.registry is None:
+        if scheduler.liveness is None:
             return ProbeAnswer(node.cluster.kind, None, "not queried: SSM and the machine's cloud are queried directly")
-        return scheduler.registry.liveness(node)
+        return scheduler.liveness.liveness(node)
 
     def _ask_ssm(self, node: Node) -> ProbeAnswer:
         of_node = [{"Key": "InstanceIds", "Values": [node.instance_id]}]

@@ -323,6 +323,7 @@ def ecs_scheduler(
         SchedulerTraits(),
         gate=ecs,
         registry=ecs,
+        liveness=ecs,
         workloads=ecs,
         restarter=ecs,
         launcher=ecs,

@@ -24,6 +24,7 @@ from nodeheal.adapters.kubernetes.nodes import (
 )
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.fleet.holder import Holder
+from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.scheduler import Drained, NodePlacement
 
@@ -32,7 +33,7 @@ _NO_INCIDENT = "none"
 
 
 class KubernetesGate:
-    """Implements NodeGate."""
+    """Implements NodeGate and NodeLivenessProbe."""
 
     def __init__(self, clusters: EksClusters) -> None:
         self._clusters = clusters
@@ -58,6 +59,15 @@ class KubernetesGate:
     def undrain(self, node: Node, placement: NodePlacement) -> Holder | None:
         return holder_of(self._change(node, _opened))
 
+    def liveness(self, node: Node) -> ProbeAnswer:
+        try:
+            found = self._nodes_of(node).find(node)
+        except NotFound:
+            return ProbeAnswer("Kubernetes", None, f"no node of cluster {node.cluster.name}")
+        except (ApiError, NotAccepted) as error:
+            return ProbeAnswer("Kubernetes", None, f"cannot tell ({error})")
+        return _reached(found)
+
     def _nodes_of(self, node: Node) -> KubernetesNodes:
         cluster = node.cluster.name
         return self._nodes.setdefault(cluster, KubernetesNodes(cluster, self._clusters.api(cluster)))
@@ -79,6 +89,15 @@ class KubernetesGate:
                 if error.status not in (404, 409):
                     raise NotAccepted(f"{node.node_id}: {error}") from error
         raise NotAccepted(f"{node.node_id} is being written by others: tried {_ATTEMPTS} times")
+
+
+def _reached(found: Object) -> ProbeAnswer:
+    """Return whether the kubelet renews its lease: where it does not, a controller sets Ready to Unknown."""
+    conditions = found.get("status", {}).get("conditions") or ()
+    ready: Object = next((each for each in conditions if each.get("type") == "Ready"), {})
+    if ready.get("status") == "Unknown":
+        return ProbeAnswer("Kubernetes", is_up=False, text="the kubelet has stopped renewing its lease")
+    return ProbeAnswer("Kubernetes", is_up=True if ready else None, text=f"Ready is {ready.get('status', 'not set')}")
 
 
 def _closed(found: Object, incident: str | None) -> dict[str, Any] | None:

@@ -22,7 +22,5 @@ TRAITS = SchedulerTraits(
 
 def kubernetes_scheduler(clusters: EksClusters) -> Scheduler:
     """Return what Kubernetes can do. Its controllers start and restart its jobs themselves."""
-    workloads = KubernetesWorkloads(clusters)
-    return Scheduler(
-        SchedulerKind.KUBERNETES, TRAITS, KubernetesGate(clusters), workloads=workloads, own_tools=OWN_TOOLS
-    )
+    gate, workloads = KubernetesGate(clusters), KubernetesWorkloads(clusters)
+    return Scheduler(SchedulerKind.KUBERNETES, TRAITS, gate, liveness=gate, workloads=workloads, own_tools=OWN_TOOLS)
