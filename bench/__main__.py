@@ -22,11 +22,13 @@ from bench.core import measure_core
 from bench.functions import measure_functions
 from bench.incident import measure_incident
 from bench.isolation import measure_storm
+from bench.kubernetes import measure_kubernetes, measure_kubernetes_api
 from bench.recovery import measure_recovery, measure_slurm
 from bench.restart import measure_restart
 from bench.simulator import measure_mass_failure, measure_simulator
 from bench.start import measure_start
 from bench.table import as_text, with_table
+from sandbox.kubernetes_story import why_missing as why_no_kubernetes
 from sandbox.slurm import why_missing
 
 WRITTEN = Path("build/bench.json")
@@ -38,6 +40,8 @@ RUNS = {
     "core": 5,
     "recovery": 3,
     "slurm": 2,
+    "kubernetes": 2,
+    "kubernetes_api": 1,
     "storm": 2,
     "job": 3,
     "functions": 3,
@@ -55,6 +59,7 @@ def sections(idle_seconds: float) -> dict[str, Section]:
     paced: dict[str, Callable[[str], Mapping[str, float]]] = {
         "recovery": measure_recovery,
         "slurm": measure_slurm,
+        "kubernetes": measure_kubernetes,
         "storm": measure_storm,
         "job": measure_restart,
         "mass_failure": measure_mass_failure,
@@ -65,6 +70,7 @@ def sections(idle_seconds: float) -> dict[str, Section]:
         "functions": measure_functions,
         "start": measure_start,
         "incident": measure_incident,
+        "kubernetes_api": measure_kubernetes_api,
         "simulator": measure_simulator,
         **{name: partial(measure, "none") for name, measure in paced.items()},
         **{f"{name}{AT_AWS}": partial(measure, "aws") for name, measure in paced.items()},
@@ -103,10 +109,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _all() -> list[str]:
     """Return every section that can be measured here."""
-    missing = why_missing()
-    if missing:
-        sys.stderr.write(f"slurm is left out: {missing}\n")
-    return [name for name in sections(0) if not (missing and name.removesuffix(AT_AWS) == "slurm")]
+    missing = {"slurm": why_missing(), "kubernetes": why_no_kubernetes(), "kubernetes_api": why_no_kubernetes()}
+    for name, why in missing.items():
+        if why:
+            sys.stderr.write(f"{name} is left out: {why}\n")
+    return [name for name in sections(0) if not missing.get(name.removesuffix(AT_AWS))]
 
 
 def _earlier() -> dict[str, Any]:

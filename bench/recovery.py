@@ -49,7 +49,7 @@ def measure_slurm(latency: str) -> dict[str, float]:
         cloud.behave(**LATENCIES[latency].of_sandbox())
         for pool in ("before", "slurm"):
             script = replace(fallen(), scheduler=SchedulerKind.SLURM, pool=pool, job=pool, steps=STEPS)
-            report = _played(story_of(cloud, script, say))
+            report = played(story_of(cloud, script, say))
     return {
         "fault_to_drained_s": report["isolated_seconds"],
         "fault_to_first_step_s": report["recovered_seconds"],
@@ -59,7 +59,7 @@ def measure_slurm(latency: str) -> dict[str, float]:
 def _recovered(cloud: Sandbox, latency: str, functions: str, *prepares: Move) -> dict[str, float]:
     script = STORIES["fixed-by-reboot"].script
     script = replace(script, pool=functions, job=f"llama-{functions}", steps=STEPS, prepares=prepares)
-    report = _played(Story(cloud, script, say))
+    report = played(Story(cloud, script, say))
     measured = {f"{leg['name']}_s": leg["seconds"] for leg in report["legs"]}
     measured |= {
         "wait_s": measured.get("wait_s", 0.0),  # it depends on the machine's speed whether a node waits to be stable
@@ -71,7 +71,8 @@ def _recovered(cloud: Sandbox, latency: str, functions: str, *prepares: Move) ->
     return {f"{functions}_{name}": value for name, value in measured.items()}
 
 
-def _played(story: Story) -> dict[str, Any]:
+def played(story: Story) -> dict[str, Any]:
+    """Return the report of a story that ended as it should. Raises RuntimeError for another end."""
     story.play()
     report = make_report(story)
     verdict = judge(story, report)

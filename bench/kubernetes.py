@@ -1,0 +1,102 @@
+"""Measures a recovery on a real Kubernetes, and how long its API takes for a cluster of 1,000 nodes.
+
+The client is measured in a process that has just started, as in a function without an idle environment; the SDK, which
+every function loads, is loaded before.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from bench.recovery import BOOT_SECONDS, STEPS, played, say
+from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.simulation.latency import LATENCIES
+from sandbox.client import REPOSITORY, Sandbox
+from sandbox.demo import settings_of, story_of
+from sandbox.kubernetes.control_plane import ControlPlane
+from sandbox.kubernetes_story import CLUSTER
+from sandbox.stories import fallen
+
+NODES, TURNS = 1_000, 5
+_IMAGES = 50  # that a kubelet reports, by default
+_CALL = """
+import json, resource, sys, time
+import botocore.session
+url, authority, token = sys.argv[1:]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+began = time.perf_counter()
+from nodeheal.adapters.kubernetes.api import Endpoint, KubernetesApi
+api = KubernetesApi(lambda: Endpoint(url, open(authority).read()), lambda: token)
+api.get("/api/v1/nodes?limit=1")
+first = time.perf_counter()
+found = sum(1 for _ in api.pages("/api/v1/nodes"))
+done = time.perf_counter()
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(json.dumps({"first": first - began, "all": done - first, "found": found, "grown": grown}))
+"""
+
+
+def measure_kubernetes(latency: str) -> dict[str, float]:
+    """Return the seconds until the node is isolated, and until the job resumes, at one latency. Functions are warm:
+    another recovery precedes the measured one. Raises where no Kubernetes is here.
+    """
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Sandbox(Path(directory) / "cloud", boot_seconds=BOOT_SECONDS) as cloud,
+    ):
+        cloud.create_eks_cluster(CLUSTER)
+        cloud.deploy(*settings_of(SchedulerKind.KUBERNETES))
+        cloud.behave(**LATENCIES[latency].of_sandbox())
+        for pool in ("before", "measured"):
+            script = replace(fallen(), scheduler=SchedulerKind.KUBERNETES, pool=pool, job=pool, steps=STEPS)
+            report = played(story_of(cloud, script, say))
+    return {
+        "fault_to_isolated_s": report["isolated_seconds"],
+        "fault_to_first_step_s": report["recovered_seconds"],
+    }
+
+
+def measure_kubernetes_api() -> dict[str, float]:
+    """Return the milliseconds of a first call, the seconds for 1,000 nodes in pages, and the memory for both."""
+    with tempfile.TemporaryDirectory() as directory, ControlPlane(Path(directory)) as plane:
+        for number in range(NODES):
+            plane.api.create("/api/v1/nodes", _node(number))
+        plane.kubectl(
+            "create", "clusterrolebinding", "reader", "--clusterrole=view", "--serviceaccount=default:default"
+        )
+        plane.kubectl("create", "clusterrole", "nodes", "--verb=list", "--resource=nodes")
+        plane.kubectl(
+            "create", "clusterrolebinding", "nodes", "--clusterrole=nodes", "--serviceaccount=default:default"
+        )
+        authority, token = str(plane.authority.files.certificate), plane.token("default")
+        taken = [_called(plane.server, authority, token) for _ in range(TURNS)]
+    return {
+        "first_call_ms": round(1000 * statistics.median(each["first"] for each in taken)),
+        "thousand_nodes_s": round(statistics.median(each["all"] for each in taken), 3),
+        "grown_mib": round(statistics.median(each["grown"] for each in taken) / 1024, 1),
+    }
+
+
+def _called(url: str, authority: str, token: str) -> dict[str, float]:
+    command = [sys.executable, "-c", _CALL, url, authority, token]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True)
+    figures: dict[str, float] = json.loads(done.stdout)
+    if figures["found"] != NODES:
+        raise RuntimeError(f"{figures['found']} nodes were listed, not {NODES}")
+    return figures
+
+
+def _node(number: int) -> dict[str, object]:
+    """Return a Node object about as large as a kubelet's."""
+    image = {"names": [f"registry.example.com/team/image-{'x' * 40}@sha256:{'0' * 64}"], "sizeBytes": 10**9}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": f"node-{number}", "labels": {f"example.com/label-{k}": "value" for k in range(20)}},
+        "spec": {"providerID": f"aws:///us-east-1a/i-{number:017x}"},
+        "status": {"images": [image] * _IMAGES},
+    }
