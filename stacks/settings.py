@@ -154,7 +154,7 @@ class Settings(BaseModel):
     eks_clusters: tuple[EksClusterName, ...] = Field(
         default=(),
         max_length=10,
-        description="names of EKS clusters of this account and Region whose nodes nodeheal may isolate: each gets an "
+        description="names of EKS clusters of this account and Region whose nodes nodeheal heals: each gets an "
         "access entry for the role that asks clusters, and needs the manifests of charts/nodeheal",
     )
     heartbeat_writes_a_second: int = Field(
