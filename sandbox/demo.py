@@ -194,11 +194,11 @@ def _picture(console: Console) -> str:
 
 def ways_around(sandbox: Sandbox, story: Story) -> list[str]:
     """Return commands for inspecting the running sandbox, line by line."""
-    aws = {key: value for key, value in sandbox.environment().items() if key.startswith("AWS_")}
+    own = {key: value for key, value in sandbox.environment().items() if key.startswith(("AWS_", "NODEHEAL_"))}
     return [
         f"Everything is still running. In another terminal, in {BUILD.parent}:",
         "",
-        f"  export {' '.join(f'{key}={value}' for key, value in {**aws, **story.variables}.items())}",
+        f"  export {' '.join(f'{key}={value}' for key, value in {**own, **story.variables}.items())}",
         *story.own_commands,
         "  .venv/bin/nodeheal status",
         "  .venv/bin/nodeheal incidents show latest",
