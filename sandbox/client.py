@@ -124,9 +124,9 @@ class Sandbox(MachineOrders):
         self.sweep()
 
     def sweep(self) -> None:
-        """Delete each function's unpacked copy of the bundle. Logs and nodes stay."""
-        for name in ("tmp", "s3"):
-            shutil.rmtree(self.directory / name, ignore_errors=True)
+        """Delete each function's unpacked copy of the bundle, and the data of Kubernetes. Logs and nodes stay."""
+        for folder in (self.directory / "tmp", self.directory / "s3", *self.directory.glob("*/etcd")):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def start(self) -> None:
         """Start the emulator and wait until it serves. Raises SandboxError."""
