@@ -40,8 +40,12 @@ REMAINS = {
             "of a Slurm controller",
             "SLURM_CONTROLLER_TAG",
             "KUBERNETES_GROUP",
+            "KUBERNETES_NAMESPACE",
+            "KUBERNETES_TAINT",
+            "KUBERNETES_POOL_LABEL",
         ],
-        "types of events, a mark, a tag and a group by which the stacks route and permit: they may not import adapters",
+        "types of events, marks and names by which the stacks route and permit, and which the agent reads: neither may "
+        "import adapters",
     ),
 }
 

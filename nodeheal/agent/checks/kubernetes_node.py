@@ -97,7 +97,7 @@ def _time(text: object) -> datetime:
 CHECK = Check(
     name="kubernetes_node",
     about="conditions that others have set on this node, and whether its isolation was undone",
-    interval_seconds=60.0,
+    interval_seconds=WATCH_SECONDS,
     deadline_seconds=WATCH_SECONDS + 30.0,
     why_not=_why_not,
     look=_look,
