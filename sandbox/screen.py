@@ -39,7 +39,6 @@ STYLES = {
 MARKS = {
     "command": "$",
     "kubectl": "$",
-    "output": " ",
     "fault": "✗",
     "opened": "→",
     "event": "!",
@@ -96,6 +95,10 @@ class Screen:
             return
         if kind == "command":
             self._row(f"{at - self._started:.1f} s", MARKS[kind], text, STYLES[kind])
+            return
+        if kind == "output":  # a table of a command: a wrapped row would be no row any more
+            soft = is_piped(self.console)
+            self.console.print(Text(f"  {text}", STYLES[kind]), no_wrap=not soft, overflow="crop", soft_wrap=soft)
             return
         if kind == "fault":
             self.console.rule("[bold red]the fault[/]; from here on the demo only watches", style="red")
