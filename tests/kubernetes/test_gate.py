@@ -137,6 +137,7 @@ def test_a_node_is_found_by_its_machine_under_whatever_name(cluster: Cluster, ga
     [
         ("annotate", "weave.works/kured-reboot-in-progress=now", "kured"),
         ("label", "k8saas.nvidia.com/cordon-by=nvsentinel", "NVSentinel"),
+        ("label", "dgxc.nvidia.com/nvsentinel-state=quarantined", "NVSentinel"),
         ("taint", "karpenter.sh/disrupted=:NoSchedule", "Karpenter"),
     ],
 )
@@ -150,6 +151,18 @@ def test_other_systems_that_keep_a_node_are_named(
     held_by = gate.placement_of(record_of(kubelet)).held_by
     assert isinstance(held_by, HeldBySystem)
     assert (held_by.name, mark.partition("=")[0] in held_by.why) == (holder, True)
+
+
+def test_draino_keeps_a_node_for_as_long_as_it_is_cordoned(cluster: Cluster, gate: KubernetesGate) -> None:
+    kubelet = cluster.node()
+    node = record_of(kubelet)
+    cluster.plane.kubectl("annotate", "node", kubelet.name, "draino.planet.com/conditions=KernelDeadlock=True,0s")
+    held = []
+    for verb in ("cordon", "uncordon"):
+        cluster.plane.kubectl(verb, kubelet.name)
+        held.append(gate.placement_of(node).held_by)
+
+    assert held == [HeldBySystem("draino", "draino.planet.com/conditions=KernelDeadlock=True,0s"), None]
 
 
 def test_a_write_by_others_in_between_is_kept_and_ours_is_made_on_top(

@@ -22,8 +22,9 @@ OWN_TAINTS = (ISOLATED_TAINT, UNCHECKED_TAINT)
 CORDONED_BEFORE = "nodeheal.io/cordoned-before"
 _WORDS = 80  # of what others write into labels, annotations and managers' names
 # Other systems that keep a node out of service: the label, annotation or taint by which each shows that.
-_SYSTEMS_LABELS = {"k8saas.nvidia.com/cordon-by": "NVSentinel"}
+_SYSTEMS_LABELS = {"k8saas.nvidia.com/cordon-by": "NVSentinel", "dgxc.nvidia.com/nvsentinel-state": "NVSentinel"}
 _SYSTEMS_ANNOTATIONS = {"weave.works/kured-reboot-in-progress": "kured"}
+_DRAINO = "draino.planet.com/conditions"  # written with its cordon; a person's uncordon leaves it there
 _SYSTEMS_TAINTS = {"karpenter.sh/disrupted": "Karpenter"}
 
 
@@ -101,7 +102,12 @@ def holder_of(found: Object) -> Holder | None:
     for taint in taints_of(found):
         if taint.get("key") in _SYSTEMS_TAINTS:
             return HeldBySystem(_SYSTEMS_TAINTS[taint["key"]], f"taint {taint['key']}")
-    return HeldByPerson(_cordoned_by(found), how="cordoned") if is_cordoned(found) else None
+    if not is_cordoned(found):
+        return None
+    conditions = (found["metadata"].get("annotations") or {}).get(_DRAINO)
+    if conditions is not None:
+        return HeldBySystem("draino", f"{_DRAINO}={conditions}"[:_WORDS])
+    return HeldByPerson(_cordoned_by(found), how="cordoned")
 
 
 def _cordoned_by(found: Object) -> str:
