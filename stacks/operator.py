@@ -35,6 +35,7 @@ VIEWER_POLICY_NAME = "nodeheal-viewer-{region}"
 POLICY_NAME = "nodeheal-operator-{region}"
 DOCTOR_POLICY_NAME = "nodeheal-doctor-{region}"
 JOBS_POLICY_NAME = "nodeheal-jobs-{region}"
+EKS = "arn:{partition}:eks:{region}:{account}"
 APPCONFIG = "arn:{partition}:appconfig:{region}:{account}"
 # Itself and all in it, in one pattern: a policy has 6,144 characters, and AppConfig's ids are all of one length.
 _APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}*",)
@@ -272,6 +273,22 @@ DOCTOR_COMMANDS: Commands = {
             "see with which key the CDK's staging bucket is encrypted",
             ("s3:GetEncryptionConfiguration",),
             ("arn:{partition}:s3:::cdk-*-assets-{account}-{region}",),
+        ),
+        Permission(
+            "see whether an EKS cluster is open to the functions, and has node groups",
+            ("eks:DescribeCluster", "eks:ListNodegroups"),
+            (f"{EKS}:cluster/*",),
+        ),
+        Permission(
+            "see what the functions' role may do in an EKS cluster",
+            ("eks:DescribeAccessEntry", "eks:ListAssociatedAccessPolicies"),
+            (f"{EKS}:access-entry/*",),
+        ),
+        Permission("see whether EKS repairs a node group", ("eks:DescribeNodegroup",), (f"{EKS}:nodegroup/*",)),
+        Permission(
+            "see whether an EKS cluster admits the functions' security groups; the call takes no resource",
+            ("ec2:DescribeSecurityGroups",),
+            ("*",),
         ),
         Permission("see which tier of SSM the account has", ("ssm:GetServiceSetting",), (f"{SSM}:servicesetting/*",)),
         Permission(

@@ -61,6 +61,7 @@ class State:
             "fallback": fallback.topic_arn,
         }
         self.node_role = node_role(self._stack, places, settings)
+        self._eks_clusters = settings.eks_clusters
         self.controller_role = controller_role(self._stack, settings.eks_clusters)
         self._queue_role = QueueRole(stack, places, settings.parallelclusters) if settings.parallelclusters else None
         self.node_roles = (self.node_role, self._queue_role.role) if self._queue_role else (self.node_role,)
@@ -200,6 +201,7 @@ class State:
             "QuarantineUrl": self.quarantine.queue_url,
             "EvidenceBucketName": self.evidence.bucket_name,
             "ApprovalKeyArn": self.approval_key_arn,
+            **({names.EKS_CLUSTERS_OUTPUT: ",".join(self._eks_clusters)} if self._eks_clusters else {}),
             **(self._queue_role.outputs() if self._queue_role else {}),
         }
 

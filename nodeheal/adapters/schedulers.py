@@ -112,11 +112,16 @@ def registrations() -> "Mapping[SchedulerKind, Registration]":
 
 def looks(make: Make, make_once: Make, controllers_once: Make, clock: Clock) -> "Sequence[Look]":
     """Return the checks of `nodeheal doctor` for each scheduler, in addition to those of the account."""
+    from nodeheal.adapters.aws.calls import own_role_arn
     from nodeheal.adapters.aws.hyperpod import HyperPodMachines
+    from nodeheal.adapters.kubernetes.account_look import kubernetes_look
     from nodeheal.adapters.slurm.account_look import slurm_look
 
     hyperpod = HyperPodMachines(make, make_once, ())  # it asks by an address that a node has reported
-    return (slurm_look(lambda: _slurm_controller(make, controllers_once, clock, hyperpod)),)
+    return (
+        slurm_look(lambda: _slurm_controller(make, controllers_once, clock, hyperpod)),
+        kubernetes_look(lambda: own_role_arn(names.CONTROLLER_ROLE)),
+    )
 
 
 def signals() -> "dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]]":

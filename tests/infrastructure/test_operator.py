@@ -40,7 +40,7 @@ LOOKS = {
     "sns:GetSubscriptionAttributes",
 }
 LOOKS |= {"appconfig:ListApplications", "appconfig:ListDeploymentStrategies", "servicequotas:GetAWSDefaultServiceQuota"}
-LOOKS.add("ssm:ListAssociations")
+LOOKS |= {"ssm:ListAssociations", "ec2:DescribeSecurityGroups"}
 # What only the functions do, with their budgets and their record.
 NEVER = re.compile(
     r"ecs:(Stop|Start|Run|Register)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:(?!GetInstanceProfile)\w+|lambda:(?!GetAccountSettings)\w+"

@@ -12,6 +12,7 @@ from botocore.stub import ANY, Stubber
 from moto import mock_aws
 
 from nodeheal.adapters.aws.ec2 import Ec2Machines
+from nodeheal.adapters.aws.ec2_remediators import ACCELERATOR_REASONS
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
@@ -469,7 +470,8 @@ def test_where_ec2_cannot_recover_by_itself_it_owns_nothing(aws: Stubbed, shown:
     ("shown", "owner"),
     [
         ({"Operator": {"Managed": True, "Principal": "ecs.amazonaws.com"}}, Remediator.ecs_managed_instances),
-        ({"Operator": {"Managed": True, "Principal": "eks.amazonaws.com"}}, Remediator.another_service),
+        ({"Operator": {"Managed": True, "Principal": "eks.amazonaws.com"}}, Remediator.eks_auto_mode),
+        ({"Operator": {"Managed": True, "Principal": "workspaces.amazonaws.com"}}, Remediator.another_service),
         ({"tags": {"sagemaker:cluster-name": "hyper"}}, Remediator.sagemaker_hyperpod),
     ],
 )
@@ -482,17 +484,39 @@ def test_what_a_service_operates_is_that_services(aws: Stubbed, shown: dict[str,
     assert (found.external_remediator, bool(found.remediator_detail)) == (owner, True)
 
 
-@pytest.mark.parametrize(("repairs", "owner"), [(True, Remediator.eks_node_repair), (False, None)])
-def test_eks_says_whether_it_repairs_a_node_group(aws: Stubbed, repairs: bool, owner: Remediator | None) -> None:
+def overrides(*reasons: str, action: str = "NoAction", condition: str = "AcceleratedHardwareReady") -> dict[str, Any]:
+    """Node repair that is on, with another action for these reasons."""
+    fields = {"nodeMonitoringCondition": condition, "minRepairWaitTimeMins": 10, "repairAction": action}
+    return {"enabled": True, "nodeRepairConfigOverrides": [{**fields, "nodeUnhealthyReason": one} for one in reasons]}
+
+
+@pytest.mark.parametrize(
+    ("config", "detail"),
+    [
+        ({"enabled": True}, "NvidiaXID13Error"),
+        (overrides(*ACCELERATOR_REASONS[1:]), "NvidiaXID13Error"),
+        (overrides(*ACCELERATOR_REASONS[:-1]), "NeuronSRAMUncorrectableError"),
+        (overrides(*ACCELERATOR_REASONS, action="Reboot"), "NvidiaXID13Error"),
+        (overrides(*ACCELERATOR_REASONS, condition="KernelReady"), "NvidiaXID13Error"),
+        (overrides(*ACCELERATOR_REASONS), None),
+        ({"enabled": False}, None),
+    ],
+    ids=["on", "but-the-first", "but-the-last", "reboot", "another-condition", "no-action", "off"],
+)
+def test_eks_says_for_which_faults_it_repairs_a_node_group(
+    aws: Stubbed, config: dict[str, Any], detail: str | None
+) -> None:
     tags = {"eks:cluster-name": "c", "eks:nodegroup-name": "g", "aws:autoscaling:groupName": "eks-g"}
     aws.answers("ec2", "describe_instances", instance(tags=tags))
-    shown = {"nodegroup": {"nodeRepairConfig": {"enabled": repairs}}}
+    shown = {"nodegroup": {"nodeRepairConfig": config}}
     aws.answers("eks", "describe_nodegroup", shown, {"clusterName": "c", "nodegroupName": "g"})
 
     found = Ec2Machines(aws, aws).describe("i-1")
 
     assert found is not None
-    assert found.external_remediator is owner
+    assert found.external_remediator is (Remediator.eks_node_repair if detail else None)
+    told = f"node group g has nodeRepairConfig.enabled without NoAction for {detail}"
+    assert found.remediator_detail == (told if detail else "")
 
 
 def test_a_machine_on_its_way_out_is_gone(aws: Stubbed) -> None:

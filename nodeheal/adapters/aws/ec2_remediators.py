@@ -8,9 +8,63 @@ from nodeheal.domain.fleet.machine import Remediator
 
 Found = tuple[Remediator | None, str]
 
-_NODEGROUP_TAG = "eks:nodegroup-name"
+NODEGROUP_TAG = "eks:nodegroup-name"
 _EKS_CLUSTER_TAG = "eks:cluster-name"
 _SAGEMAKER_TAGS = "sagemaker:"
+EKS_OPERATOR = "eks.amazonaws.com"
+_OPERATORS = {"ecs": Remediator.ecs_managed_instances, "eks": Remediator.eks_auto_mode}
+_ACCELERATORS = "AcceleratedHardwareReady"
+# XIDs on which EKS's node monitoring agent says that an accelerator is not ready. The EKS User Guide and the agent's
+# source differ: these are all of either.
+_XIDS = (
+    13,
+    31,
+    46,
+    48,
+    54,
+    62,
+    63,
+    64,
+    74,
+    79,
+    94,
+    95,
+    109,
+    110,
+    119,
+    120,
+    121,
+    136,
+    140,
+    142,
+    143,
+    151,
+    155,
+    156,
+    158,
+)
+# All reasons for which EKS reboots or replaces a node whose accelerator is not ready.
+ACCELERATOR_REASONS = (
+    *(f"NvidiaXID{xid}Error" for xid in _XIDS),
+    "NvidiaDoubleBitError",
+    "NvidiaFabricError",
+    "NvidiaNVLinkError",
+    "NeuronDMAError",
+    "NeuronHBMUncorrectableError",
+    "NeuronNCUncorrectableError",
+    "NeuronSRAMUncorrectableError",
+)
+
+
+def reasons_repaired(nodegroup: Mapping[str, Any]) -> list[str]:
+    """Return the reasons for which EKS repairs this node group's accelerators; none: it leaves them to others."""
+    config = nodegroup.get("nodeRepairConfig", {})
+    left_alone = {
+        override.get("nodeUnhealthyReason")
+        for override in config.get("nodeRepairConfigOverrides", ())
+        if (override.get("nodeMonitoringCondition"), override.get("repairAction")) == (_ACCELERATORS, "NoAction")
+    }
+    return [reason for reason in ACCELERATOR_REASONS if config.get("enabled") and reason not in left_alone]
 
 
 class Remediators:
@@ -26,25 +80,24 @@ class Remediators:
         operator = instance.get("Operator", {})
         if operator.get("Managed"):
             principal = operator.get("Principal", "a service")
-            is_ecs = principal.startswith("ecs.")
-            return (
-                Remediator.ecs_managed_instances if is_ecs else Remediator.another_service
-            ), f"{principal} operates it"
+            owner = _OPERATORS.get(principal.partition(".")[0], Remediator.another_service)
+            return owner, f"{principal} operates it"
         sagemaker = next((key for key in tags if key.startswith(_SAGEMAKER_TAGS)), None)
         if sagemaker:
             return Remediator.sagemaker_hyperpod, f"tag {sagemaker}"
-        if _NODEGROUP_TAG in tags and self._is_repaired_by_eks(tags):
-            return Remediator.eks_node_repair, f"node group {tags[_NODEGROUP_TAG]} has nodeRepairConfig.enabled"
+        if NODEGROUP_TAG in tags and (reasons := self._reasons_repaired_by_eks(tags)):
+            detail = f"node group {tags[NODEGROUP_TAG]} has nodeRepairConfig.enabled without NoAction for {reasons[0]}"
+            return Remediator.eks_node_repair, detail
         if self._is_recovered_by_ec2(instance, tags):
             return Remediator.ec2_auto_recovery, "MaintenanceOptions.AutoRecovery is default, and the type supports it"
         return None, ""
 
-    def _is_repaired_by_eks(self, tags: Mapping[str, str]) -> bool:
+    def _reasons_repaired_by_eks(self, tags: Mapping[str, str]) -> list[str]:
         with throttles_named("DescribeNodegroup"):
             group = self._make("eks").describe_nodegroup(
-                clusterName=tags.get(_EKS_CLUSTER_TAG, ""), nodegroupName=tags[_NODEGROUP_TAG]
+                clusterName=tags.get(_EKS_CLUSTER_TAG, ""), nodegroupName=tags[NODEGROUP_TAG]
             )["nodegroup"]
-        return bool(group.get("nodeRepairConfig", {}).get("enabled"))
+        return reasons_repaired(group)
 
     def _is_recovered_by_ec2(self, instance: Mapping[str, Any], tags: Mapping[str, str]) -> bool:
         """Whether simplified automatic recovery covers the instance. It excludes members of Auto Scaling groups,

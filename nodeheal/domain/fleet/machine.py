@@ -11,6 +11,7 @@ class Remediator(StrEnum):
 
     ec2_auto_recovery = "ec2_auto_recovery"
     eks_node_repair = "eks_node_repair"
+    eks_auto_mode = "eks_auto_mode"
     ecs_managed_instances = "ecs_managed_instances"
     sagemaker_hyperpod = "sagemaker_hyperpod"
     another_service = "another_service"
@@ -20,7 +21,11 @@ SWITCH_OFF = {
     Remediator.ec2_auto_recovery: (
         "aws ec2 modify-instance-maintenance-options --auto-recovery disabled, on the instance"
     ),
-    Remediator.eks_node_repair: "set the node group's nodeRepairConfig.enabled to false, in EKS",
+    Remediator.eks_node_repair: (
+        "aws eks update-nodegroup-config --node-repair-config enabled=false, or NoAction for every fault of an "
+        "accelerator (docs/eks.md)"
+    ),
+    Remediator.eks_auto_mode: "it cannot be switched off: EKS Auto Mode owns these instances; leave them to it",
     Remediator.ecs_managed_instances: "it cannot be switched off: ECS owns these instances; leave them to it",
     Remediator.sagemaker_hyperpod: "set the cluster's NodeRecovery to None, in SageMaker",
     Remediator.another_service: "another AWS service owns the instance; leave it to that service",
