@@ -64,7 +64,7 @@ class _Record(Frozen):
     phase: Phase = Phase.NOTHING_ASKED
     since: UtcTime | None = None  # what was launched before is no replacement
     serves_at_once: bool = False  # its scheduler gives the new machine work by itself
-    by_cluster: bool = False  # the scheduler's cluster is to make a machine, and `group` names it
+    by_cluster: bool = False  # the scheduler's cluster is to make a machine, and `group` names it, if one is waited for
     has_slot: bool = False  # it may hold one of the pool's slots for replacements
     group: str = ""  # the Auto Scaling group that is to make a machine
     launched: str = ""  # the machine that was launched for it
@@ -75,6 +75,11 @@ class _Record(Frozen):
     group_launched: str = ""  # the machine that the group has launched last
     group_refused: str = ""  # why nothing can be known of the group
     machine_state: str = ""  # of the machine that was launched
+
+    @property
+    def waits_for_end(self) -> bool:
+        """Whether the cluster makes machines only where work needs them, so that only the broken one's end is due."""
+        return self.phase is Phase.GROUP_ASKED and self.by_cluster and not self.group
 
 
 @dataclass(frozen=True)
@@ -190,16 +195,20 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     if refused is not None:
         return refused
     since = record.since or ports.clock().replace(microsecond=0)
-    asked = _in_line_of(operation, _cluster_of(node), ports, by_cluster=True, since=since)
+    how = knobs.by_cluster
+    if how.makes_on_demand:
+        asked = update(operation, ports, lambda one: _moved_on(one, phase=Phase.GROUP_ASKED, by_cluster=True))
+    else:
+        asked = _in_line_of(operation, _cluster_of(node), ports, by_cluster=True, since=since)
     try:
-        maker.have_replaced(node, knobs.by_cluster, _addresses_of_others(node, ports))
+        maker.have_replaced(node, how, _addresses_of_others(node, ports))
     except NotAccepted:
         update(asked, ports, _with_nothing_asked)
         raise
     except (PlacementRefused, NotFound) as refusal:
         back = update(asked, ports, _with_nothing_asked)
         return _refused(back, str(refusal), ports)
-    told = f"{node.node_id} left to its cluster to replace ({knobs.by_cluster})"
+    told = f"{node.node_id} left to its cluster to replace ({how})"
     add_timeline_entry(request, ports, "given-up", told)
     return _find_new_node(update(asked, ports, lambda one: _with(one, is_given_back=True)), ports)
 
@@ -209,7 +218,8 @@ def _no_way(node: Node, ports: Ports) -> str:
     what = f"{node.node_id} is in no Auto Scaling group, and"
     if ports.scheduler_of(node).machines is None:
         return f"{what} {node.cluster.kind} makes no machines for its cluster"
-    return f"{what} pool {node.pool} has no replacement.by_cluster: set it to power_down (ParallelCluster)"
+    ways = "power_down (ParallelCluster) or delete_node_claim (Karpenter)"
+    return f"{what} pool {node.pool} has no replacement.by_cluster: set it to {ways}"
 
 
 def _addresses_of_others(node: Node, ports: Ports) -> set[str]:
@@ -399,6 +409,10 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     operation = _find_new_node(operation, ports)
     if read_record(operation).new_node_id:
         return operation
+    if record.waits_for_end:
+        broken = node_of(operation.node_id, ports)
+        is_gone = ports.machines_of(broken).describe(broken.instance_id) is None
+        return update(operation, ports, lambda one: replace(one, is_machine_gone=one.is_machine_gone or is_gone))
     said = _group_says(operation, ports) if record.phase is Phase.GROUP_ASKED and not record.by_cluster else {}
     if record.phase is Phase.LAUNCHED:
         machine = ports.machines.describe(record.launched)
@@ -424,6 +438,9 @@ def _observe(operation: Operation, facts: ReplaceFacts) -> StepResult | Act | No
         why = f"group {record.group} could not launch a machine: {record.launch_failed}"
         code = Refused(code=Refusal.NO_CAPACITY, missing=record.launch_failed)
         return step_result(operation, facts.now, Outcome.REFUSED, why, facts=code)
+    if record.waits_for_end and operation.is_machine_gone:
+        why = "its machine has ended; the cluster makes another where work needs one"
+        return step_result(operation, facts.now, Outcome.DONE, why, facts=Replaced(serves_at_once=True))
     if facts.is_final:
         return _final(operation, record, facts.now)
     return Act() if record.phase is Phase.TERMINATING and operation.is_machine_gone else None
@@ -456,6 +473,9 @@ def _final(operation: Operation, record: _Record, now: datetime) -> StepResult:
         case Phase.LAUNCHED:
             what = f"{record.launched} was launched and is {record.machine_state}"
             return _not_up(operation, what, record.launched, now)
+        case Phase.GROUP_ASKED if record.waits_for_end:
+            why = f"{operation.node_id} was left to its cluster to end, which has not done so in time"
+            return step_result(operation, now, Outcome.TIMED_OUT, why)
         case Phase.GROUP_ASKED:
             if record.by_cluster:
                 return _not_up(operation, "its cluster was asked for a machine", "", now)
@@ -484,17 +504,19 @@ def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
 
 
 def _put_away(operation: Operation, record: _Record, broken: Node, ports: Ports) -> None:
+    new = (
+        f"{_kind(record)} {record.new_node_id}" if record.new_node_id else "a machine that its cluster makes on demand"
+    )
     if broken.state is not NodeState.RETIRED:  # by a recovery that has gone on; what is reported late changes nothing
-        why = f"{_kind(record)} {record.new_node_id} stands in for it: {cause_of(operation.step.decision)}"
+        why = f"{new} stands in for it: {cause_of(operation.step.decision)}"
         away = moved(broken, NodeState.QUARANTINED, why, ports.clock())
         if record.serves_at_once:  # its machine was given back before the new one was made
-            away = moved(away, NodeState.RETIRED, f"replaced by {record.new_node_id}", ports.clock())
+            away = moved(away, NodeState.RETIRED, f"replaced by {record.new_node_id or new}", ports.clock())
         save_node(ports, broken, state=away.state, state_reason=away.state_reason, job_id=None)
     if record.serves_at_once:
         ports.pools.release(broken.pool, broken.node_id)  # the sweep wakes who waits for the slot
     put = "retired" if record.serves_at_once else "quarantined"
-    what = f"{_kind(record)} {record.new_node_id} stands in for {broken.node_id}, which is {put}"
-    add_timeline_entry(operation.step, ports, "swapped", what)
+    add_timeline_entry(operation.step, ports, "swapped", f"{new} stands in for {broken.node_id}, which is {put}")
 
 
 def _kind(record: _Record) -> str:

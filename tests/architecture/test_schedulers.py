@@ -25,7 +25,7 @@ _WORDS = re.compile(
 REMAINS = {
     "adapters/aws/account.py": (["docs/ecs-anywhere.md, "], "the page that says how DCGM comes onto a node, on any"),
     "adapters/aws/ec2_remediators.py": (
-        ["is_ecs = ", "Remediator.ecs_managed_instances if is_ecs"],
+        ["_OPERATORS = "],
         "AWS's own name for who repairs a machine, whichever scheduler its node has",
     ),
     "domain/fleet/machine.py": (

@@ -82,6 +82,10 @@ def test_no_error_holds_the_token(clusters: EksClusters) -> None:
         ("create", "pytorchjobs", "kubeflow.org", False),
         ("impersonate", "users", "", False),
         ("patch", "deployments", "apps", False),
+        ("delete", "nodeclaims", "karpenter.sh", True),
+        ("patch", "nodeclaims", "karpenter.sh", False),
+        ("deletecollection", "nodeclaims", "karpenter.sh", False),
+        ("get", "nodepools", "karpenter.sh", False),
     ],
 )
 def test_the_group_may_do_what_it_needs_and_nothing_else(

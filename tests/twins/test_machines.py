@@ -519,6 +519,22 @@ def test_eks_says_for_which_faults_it_repairs_a_node_group(
     assert found.remediator_detail == (told if detail else "")
 
 
+def test_an_instance_of_an_eks_node_group_is_given_up_in_its_auto_scaling_group(aws: Stubbed) -> None:
+    group = "eks-gpus-1ac1b2d3"
+    tags = {"eks:cluster-name": "c", "eks:nodegroup-name": "gpus", "aws:autoscaling:groupName": group}
+    aws.answers("ec2", "describe_instances", instance(tags={**tags, names.MANAGED_TAG: "true"}))
+    aws.answers("eks", "describe_nodegroup", {"nodegroup": {}})
+    asked = {"InstanceId": "i-1", "ShouldDecrementDesiredCapacity": False}
+    aws.answers("autoscaling", "terminate_instance_in_auto_scaling_group", {}, asked)
+    machines = Ec2Machines(aws, aws)
+
+    found = machines.describe("i-1")
+    assert found is not None
+    machines.terminate_instance(found, Termination.TERMINATE)
+
+    assert (found.group, found.external_remediator) == (group, None)
+
+
 def test_a_machine_on_its_way_out_is_gone(aws: Stubbed) -> None:
     aws.answers("ec2", "describe_instances", instance(State={"Name": "shutting-down"}))
 

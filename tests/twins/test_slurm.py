@@ -240,6 +240,12 @@ def test_a_node_that_ssm_has_at_anothers_address_is_not_replaced(slurm: Asked) -
 
 
 @on_ssm
+def test_slurm_deletes_no_node_claim(slurm: Asked) -> None:
+    with pytest.raises(PlacementRefused, match="delete_node_claim, which Slurm does not know"):
+        slurm.scheduler.have_replaced(broken(), ClusterReplacement.delete_node_claim, ())
+
+
+@on_ssm
 def test_a_node_that_a_person_has_drained_is_not_replaced(slurm: Asked) -> None:
     slurm.knows().finds().sends("replace", How="power_down").hears(
         nodes(**{**DRAINED, **HERS}, why_not="nodeheal has not drained gpu-7 (drained by ada: ada looks)")

@@ -73,8 +73,8 @@ class Pool:
         self.clock = FrozenClock()
         self.scheduler = MemoryScheduler()
         self.kind_of_scheduler = scheduler
-        is_slurm = scheduler is SchedulerKind.SLURM
-        served = requeueing(self.scheduler, scheduler) if is_slurm else self.scheduler.as_scheduler(scheduler)
+        starts_jobs = scheduler is not SchedulerKind.ECS
+        served = requeueing(self.scheduler, scheduler) if starts_jobs else self.scheduler.as_scheduler(scheduler)
         self.ports = replace(memory_ports(self.clock), schedulers={scheduler: served})
         self.provider = provider
         machines: Any = self.ports.hyperpod if provider is Provider.hyperpod else self.ports.machines
@@ -384,8 +384,9 @@ def test_on_slurm_the_cluster_makes_the_new_node_which_serves_at_once() -> None:
     assert waiting(pool.ports) == []
 
 
-def test_on_slurm_a_group_makes_the_new_node_where_the_policy_names_no_other_way() -> None:
-    pool = Pool(scheduler=SchedulerKind.SLURM)
+@pytest.mark.parametrize("scheduler", [SchedulerKind.SLURM, SchedulerKind.KUBERNETES])
+def test_a_group_makes_the_new_node_where_the_policy_names_no_other_way(scheduler: SchedulerKind) -> None:
+    pool = Pool(scheduler=scheduler)
     pool.replaces()
     pool.group_makes()
 
@@ -504,6 +505,67 @@ def test_on_slurm_a_new_node_whose_boot_was_lost_is_found_at_the_deadline() -> N
     pool.ports.nodes.save(node(N, provider=Provider.ec2, scheduler=SchedulerKind.SLURM, booted_at=late))
 
     assert conclude(asked, pool.ports).replacement_node_id == N
+
+
+# By Karpenter -------------------------------------------------------------------------------------------------------
+
+
+def by_karpenter() -> Pool:
+    pool = Pool(group="", scheduler=SchedulerKind.KUBERNETES, by_cluster=ClusterReplacement.delete_node_claim)
+    pool.boots()  # made for the gang, which was restarted when the node was isolated
+    pool.clock.advance(600)
+    return pool
+
+
+def test_karpenter_ends_the_machine_and_no_new_node_is_waited_for_or_taken() -> None:
+    pool = by_karpenter()
+    pool.replaces()
+    pool.boots(M)
+    assert pool.answer() is None
+
+    machine_gone(A, pool.ports)
+
+    answer = pool.answer()
+    assert answer is not None
+    assert pool.scheduler.replaced_by_cluster == [(A, ClusterReplacement.delete_node_claim)]
+    assert (answer.outcome, answer.replacement_node_id) == (Outcome.DONE, None)
+    assert answer.facts == Replaced(serves_at_once=True)
+    assert [pool.node(name).open_incident for name in (N, M)] == [None, None]
+    assert pool.node().state is NodeState.RETIRED
+    assert A not in pool.ports.pools.holders("demo")
+    assert waiting(pool.ports) == []
+
+
+@pytest.mark.parametrize(
+    ("is_gone", "outcome", "told"),
+    [
+        (True, Outcome.DONE, "its machine has ended; the cluster makes another where work needs one"),
+        (False, Outcome.TIMED_OUT, f"{A} was left to its cluster to end, which has not done so in time"),
+    ],
+)
+def test_a_machine_whose_end_was_not_reported_is_looked_for_at_the_deadline(
+    is_gone: bool, outcome: Outcome, told: str
+) -> None:
+    pool = by_karpenter()
+    asked = pool.replaces()
+    if is_gone:
+        del pool.machines.machines[A]
+
+    ended = conclude(asked, pool.ports)
+
+    assert (ended.outcome, ended.reason) == (outcome, told)
+    assert pool.node().state is (NodeState.RETIRED if is_gone else NodeState.RECOVERING)
+
+
+def test_a_machine_that_karpenter_may_not_end_is_not_waited_for() -> None:
+    pool = by_karpenter()
+    pool.scheduler.replaces_none = "its capacity is reserved"
+
+    pool.replaces()
+
+    answer = pool.answer()
+    assert answer is not None
+    assert (answer.outcome, answer.reason, pool.spent()) == (Outcome.REFUSED, "its capacity is reserved", 0)
 
 
 # On HyperPod --------------------------------------------------------------------------------------------------------
@@ -946,5 +1008,5 @@ def test_a_node_that_somebody_else_repairs_is_left_alone_unless_policy_accepts_i
     assert answer is not None
     assert answer.outcome is (Outcome.DONE if accepted else Outcome.REFUSED)
     assert pool.node().drained_by_us is bool(accepted)
-    assert accepted or "nodeRepairConfig" in answer.reason
+    assert accepted or "--node-repair-config enabled=false" in answer.reason
     assert (answer.refused_for(Refusal.EXTERNAL_REMEDIATOR) is not None) is not bool(accepted)

@@ -96,6 +96,12 @@ class KubernetesApi:
         """Return what was created. Raises ApiError, NotAccepted."""
         return self._call("POST", path, body)
 
+    def delete(self, path: str, uid: str) -> None:
+        """Delete this very object, by the rules of its finalizers. Raises ApiError (409: it has another uid),
+        NotAccepted.
+        """
+        self._call("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
+
     def _call(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Object:
         answer = self._send(method, path, body, kind)
         if answer.status == _RENEWED_ON:

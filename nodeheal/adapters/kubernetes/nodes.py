@@ -60,7 +60,12 @@ class KubernetesNodes:
 
 def machine_of(found: Object) -> str:
     """Return the id of a node's machine; empty: it has none yet."""
-    _, _, last = str(found.get("spec", {}).get("providerID", "")).rpartition("/")
+    return machine_in(str(found.get("spec", {}).get("providerID", "")))
+
+
+def machine_in(provider_id: str) -> str:
+    """Return the id of the machine that a provider id ends with."""
+    _, _, last = provider_id.rpartition("/")
     instance = last.rpartition("-i-")[2]  # HyperPod: hyperpod-CLUSTER-i-0123456789abcdef0
     return f"i-{instance}" if instance != last else last
 

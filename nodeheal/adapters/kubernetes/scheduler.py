@@ -2,6 +2,7 @@
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
+from nodeheal.adapters.kubernetes.machines import KarpenterMachines
 from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports.scheduler import OwnTools, Scheduler, SchedulerTraits
@@ -22,5 +23,13 @@ TRAITS = SchedulerTraits(
 
 def kubernetes_scheduler(clusters: EksClusters) -> Scheduler:
     """Return what Kubernetes can do. Its controllers start and restart its jobs themselves."""
-    gate, workloads = KubernetesGate(clusters), KubernetesWorkloads(clusters)
-    return Scheduler(SchedulerKind.KUBERNETES, TRAITS, gate, liveness=gate, workloads=workloads, own_tools=OWN_TOOLS)
+    gate = KubernetesGate(clusters)
+    return Scheduler(
+        SchedulerKind.KUBERNETES,
+        TRAITS,
+        gate,
+        liveness=gate,
+        workloads=KubernetesWorkloads(clusters),
+        machines=KarpenterMachines(clusters),
+        own_tools=OWN_TOOLS,
+    )

@@ -70,6 +70,8 @@ class SlurmScheduler:
         self._controller.about(node, "resume", **({"Incident": node.open_incident} if node.open_incident else {}))
 
     def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
+        if how is not ClusterReplacement.power_down:
+            raise PlacementRefused(f"replacement.by_cluster is {how}, which Slurm does not know")
         address = self._controller.address_of(node)  # once: a second lookup may give another one
         # Root on a hybrid node can make SSM report another node's address, whose machine would be replaced.
         if node.provider is Provider.hybrid and address in others:

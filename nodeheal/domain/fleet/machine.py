@@ -51,6 +51,12 @@ class ClusterReplacement(StrEnum):
     """How a scheduler's cluster is told to replace the machine of a node by itself."""
 
     power_down = "power_down"  # ParallelCluster terminates the instance, and launches a static node again
+    delete_node_claim = "delete_node_claim"  # Karpenter terminates the instance, and launches where pods are pending
+
+    @property
+    def makes_on_demand(self) -> bool:
+        """Whether the cluster makes a machine only where work needs it, and may have done so before it was asked."""
+        return self is ClusterReplacement.delete_node_claim
 
 
 @dataclass(frozen=True)

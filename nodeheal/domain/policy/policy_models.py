@@ -238,7 +238,8 @@ class Replacement(Frozen):
     by_cluster: ClusterReplacement | None = Field(
         default=None,
         description="have the scheduler's cluster replace the machine. power_down: ParallelCluster and others with a "
-        "SuspendProgram. Empty: an Auto Scaling group replaces the node, or HyperPod its own",
+        "SuspendProgram. delete_node_claim: Karpenter. Empty: an Auto Scaling group replaces the node, or HyperPod its "
+        "own",
     )
     accept_owners: tuple[Remediator, ...] = Field(
         default=(), description="others that may repair this pool's nodes beside nodeheal; by default it then keeps off"
