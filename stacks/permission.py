@@ -12,6 +12,7 @@ Conditions = Mapping[str, Mapping[str, str | tuple[str, ...]]]
 
 # Where a resource is written {like this}, the stack fills in the deployed one; docs/reference/iam.md shows it as it is.
 ECS = "arn:{partition}:ecs:{region}:{account}"
+LAMBDA = "arn:{partition}:lambda:{region}:{account}"
 SSM = "arn:{partition}:ssm:{region}:{account}"
 CLUSTER = f"{ECS}:cluster/{{cluster}}"
 CONTAINER_INSTANCES = f"{ECS}:container-instance/{{cluster}}/*"
@@ -304,6 +305,25 @@ def on_kubernetes(permissions: Sequence[Permission], eks_clusters: Sequence[str]
     given = {action for permission in permissions for action in permission.actions}
     commands, asks = {"ssm:SendCommand", "ssm:GetCommandInvocation"}, ASK_CONTROLLER[0]
     return (asks,) if eks_clusters and given & commands and asks not in permissions else ()
+
+
+def in_vpc(function: str) -> tuple[Permission, ...]:
+    """Return what Lambda needs to run this function in a VPC, in the name of the function's role; its own code may not
+    do it. Lambda asks for these resources: Lambda Developer Guide, functions in a VPC.
+    """
+    make = "ec2:CreateNetworkInterface"
+    rest = ("ec2:AssignPrivateIpAddresses", "ec2:DeleteNetworkInterface", "ec2:UnassignPrivateIpAddresses")
+    own = {"ArnEquals": {"lambda:SourceFunctionArn": f"{LAMBDA}:function:{function}"}}
+    return (
+        Permission("have Lambda make its network interfaces, in any subnet", (make,), ("*",)),
+        Permission("have Lambda delete its network interfaces", rest, ("arn:{partition}:ec2:{region}:{account}:*/*",)),
+        Permission(
+            "have Lambda see its network interfaces; the calls take no resource",
+            ("ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets"),
+            ("*",),
+        ),
+        Permission("denied: to make and delete any by its own code", (make, *rest), ("*",), own, iam.Effect.DENY),
+    )
 
 
 def send_command(why: str, *documents: str) -> tuple[Permission, Permission]:

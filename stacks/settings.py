@@ -46,6 +46,8 @@ SecretArn = Annotated[
 ClusterName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,59}$")]
 HyperPodArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:cluster/[a-z0-9]{12}$")]
 EksClusterName = Annotated[str, Field(pattern=r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$")]
+SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]
+SecurityGroupId = Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
 
 
@@ -110,6 +112,15 @@ class ChannelSetting(BaseModel):
     )
 
 
+class VpcSetting(BaseModel):
+    """Where in a VPC functions run, with a way to the APIs of AWS: a NAT gateway, or an endpoint of each service."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    subnets: tuple[SubnetId, ...] = Field(min_length=1, max_length=16)
+    security_groups: tuple[SecurityGroupId, ...] = Field(min_length=1, max_length=5)
+
+
 def _is_whole(channel: ChannelSetting) -> ChannelSetting:
     if channel.kind == "chat" and (channel.url or channel.secret_arn):
         raise ValueError("a chat channel has no url and no secret_arn: Amazon Q Developer reads its topic")
@@ -156,6 +167,11 @@ class Settings(BaseModel):
         max_length=10,
         description="names of EKS clusters of this account and Region whose nodes nodeheal heals: each gets an "
         "access entry for the role that asks clusters, and needs the manifests of charts/nodeheal",
+    )
+    vpc: VpcSetting | None = Field(
+        default=None,
+        description="subnets and security groups for the functions that ask clusters, where an API server of EKS does "
+        "not admit those outside",
     )
     heartbeat_writes_a_second: int = Field(
         default=0,

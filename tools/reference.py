@@ -14,7 +14,7 @@ from stacks.job_output import EXECUTION_PERMISSIONS, pull_from_others
 from stacks.machine_permissions import on_hyperpod
 from stacks.node_channels import NODE_PERMISSIONS
 from stacks.parallelcluster import LOG_AGENT, READ_SCRIPT, queue_permissions
-from stacks.permission import Permission, own_log
+from stacks.permission import Permission, in_vpc, own_log
 from stacks.settings import REPOSITORY
 from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow
 from tools import fault_reference, job_reference, policy_reference, threshold_reference
@@ -76,6 +76,7 @@ def _iam() -> str:
     ]
     chats = publish_to_channels(("{each of the setting channels of kind chat}",))
     lines += ["", "## Where the setting hyperpod_clusters names clusters", "", *_on_hyperpod()]
+    lines += ["", "## Functions that ask clusters, where the setting vpc is given", "", *_table(in_vpc("{function}"))]
     lines += ["", "## notify, where the setting channels has chats", "", *_table((chats,))]
     lines += ["", f"## The workflow {PARENT}", "", *_table(PARENT_PERMISSIONS)]
     lines += ["", f"## The workflow {JOB}", "", *_table(JOB_PERMISSIONS)]

@@ -283,3 +283,26 @@ def test_an_eks_cluster_is_reached_by_the_role_that_asks_clusters_and_by_nobody_
     ]
     [(name, role)] = [(name, role) for name, role in roles.items() if "eks:DescribeCluster" in role]
     assert (entries[0]["PrincipalArn"], "cluster/training" in role) == ({"Fn::GetAtt": [name, "Arn"]}, True)
+
+
+def test_only_functions_that_ask_clusters_run_in_a_vpc_and_their_code_makes_no_interface(real: Template) -> None:
+    vpc = {"subnets": ["subnet-0123456789abcdef0"], "security_groups": ["sg-0123456789abcdef0"]}
+    named = synthesize({"nodeheal": {"eks_clusters": ["training"], "vpc": vpc}})
+
+    functions = [resource["Properties"] for _, resource in named.of_type("AWS::Lambda::Function")]
+    networks = {function["FunctionName"]: function.get("VpcConfig") for function in functions}
+    inside = {"SubnetIds": vpc["subnets"], "SecurityGroupIds": vpc["security_groups"]}
+    ask: set[str] = set()
+    for spec in FUNCTIONS:
+        may = statements(named, spec)
+        makes = [each for each in may if "ec2:CreateNetworkInterface" in as_list(each["Action"])]
+        if any("sts:AssumeRole" in as_list(each["Action"]) for each in may):
+            ask.add(spec.stem)
+            [(key, arn)] = makes[1]["Condition"]["ArnEquals"].items()
+            assert ([each["Effect"] for each in makes], networks[spec.deployed_name]) == (["Allow", "Deny"], inside)
+            assert (key, f"function:{spec.deployed_name}" in json.dumps(arn)) == ("lambda:SourceFunctionArn", True)
+        else:
+            assert (makes, networks[spec.deployed_name]) == ([], None)
+    assert {"isolate_node", "replace_node"} <= ask < {spec.stem for spec in FUNCTIONS}
+    assert not [f for _, f in real.of_type("AWS::Lambda::Function") if "VpcConfig" in f["Properties"]]
+    assert named.body["Outputs"][names.FUNCTION_GROUPS_OUTPUT]["Value"] == "sg-0123456789abcdef0"
