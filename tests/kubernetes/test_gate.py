@@ -139,6 +139,7 @@ def test_a_node_is_found_by_its_machine_under_whatever_name(cluster: Cluster, ga
         ("label", "k8saas.nvidia.com/cordon-by=nvsentinel", "NVSentinel"),
         ("label", "dgxc.nvidia.com/nvsentinel-state=quarantined", "NVSentinel"),
         ("taint", "karpenter.sh/disrupted=:NoSchedule", "Karpenter"),
+        ("taint", "karpenter.sh/rebooting=:NoSchedule", "Karpenter"),
     ],
 )
 def test_other_systems_that_keep_a_node_are_named(

@@ -25,7 +25,7 @@ _WORDS = 80  # of what others write into labels, annotations and managers' names
 _SYSTEMS_LABELS = {"k8saas.nvidia.com/cordon-by": "NVSentinel", "dgxc.nvidia.com/nvsentinel-state": "NVSentinel"}
 _SYSTEMS_ANNOTATIONS = {"weave.works/kured-reboot-in-progress": "kured"}
 _DRAINO = "draino.planet.com/conditions"  # written with its cordon; a person's uncordon leaves it there
-_SYSTEMS_TAINTS = {"karpenter.sh/disrupted": "Karpenter"}
+_SYSTEMS_TAINTS = {"karpenter.sh/disrupted": "Karpenter", "karpenter.sh/rebooting": "Karpenter"}
 
 
 class KubernetesNodes:
