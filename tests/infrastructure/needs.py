@@ -74,6 +74,7 @@ _HELPERS = {
 }
 _HELPERS |= {
     "registry": ("ecs.scheduler", "EcsScheduler"),
+    "liveness": ("ecs.scheduler", "EcsScheduler"),
     "_controller": ("slurm.controller", "SlurmController"),
     "_hyperpod": ("hyperpod", "HyperPodMachines"),
 }
