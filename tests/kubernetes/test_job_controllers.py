@@ -101,15 +101,7 @@ def test_the_controllers_webhooks_refuse_what_they_cannot_run(
 def test_kueue_undoes_a_suspend_of_an_admitted_job_and_evicts_a_workload_that_is_not_active(
     cluster: Cluster, plane: ControlPlane
 ) -> None:
-    queue, name = cluster.name("queue"), cluster.name("job")
-    resources = [{"name": "cpu", "nominalQuota": 8}]
-    group = {"coveredResources": ["cpu"], "flavors": [{"name": queue, "resources": resources}]}
-    cluster.create(f"{KUEUE}/resourceflavors", kueue("ResourceFlavor", queue, {}))
-    cluster.create(
-        f"{KUEUE}/clusterqueues", kueue("ClusterQueue", queue, {"namespaceSelector": {}, "resourceGroups": [group]})
-    )
-    local = f"{KUEUE}/namespaces/default/localqueues"
-    cluster.create(local, kueue("LocalQueue", queue, {"clusterQueue": queue}))
+    queue, name = queue_of(cluster), cluster.name("job")
     uid = cluster.create(JOBS, queued_job(name, queue))["metadata"]["uid"]
     job, workloads = f"{JOBS}/{name}", f"{KUEUE}/namespaces/default/workloads"
 
@@ -126,6 +118,20 @@ def test_kueue_undoes_a_suspend_of_an_admitted_job_and_evicts_a_workload_that_is
     cluster.api.patch(path, {"spec": {"active": False}})
     cluster.wait(lambda: "Evicted" in true_conditions(cluster, path), "the workload is evicted")
     cluster.wait(lambda: not runs() and not cluster.pods(f"job-name={name}"), "the job has no pods")
+
+
+def queue_of(cluster: Cluster) -> str:
+    """A queue with room for eight processors; its name, which its ClusterQueue has as well."""
+    queue = cluster.name("queue")
+    resources = [{"name": "cpu", "nominalQuota": 8}]
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": queue, "resources": resources}]}
+    cluster.create(f"{KUEUE}/resourceflavors", kueue("ResourceFlavor", queue, {}))
+    cluster.create(
+        f"{KUEUE}/clusterqueues", kueue("ClusterQueue", queue, {"namespaceSelector": {}, "resourceGroups": [group]})
+    )
+    local = f"{KUEUE}/namespaces/default/localqueues"
+    cluster.create(local, kueue("LocalQueue", queue, {"clusterQueue": queue}))
+    return queue
 
 
 def kueue(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

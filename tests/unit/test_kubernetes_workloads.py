@@ -22,11 +22,11 @@ def job(*, notes: dict[str, str] | None = None, labels: dict[str, str] | None = 
         (job(), True),
         (job(managedBy="kubeflow.org/training-operator"), True),
         (job(managedBy="kueue.x-k8s.io/multikueue"), False),
-        (job(labels={"kueue.x-k8s.io/queue-name": "gpus"}), False),
+        (job(labels={"kueue.x-k8s.io/queue-name": "gpus"}, suspend=True), True),
         (job(suspend=True), False),
         (job(suspend=True, notes={SUSPENDED_FOR: "nodeheal: recovery inc-1"}), True),
     ],
-    ids=["consent", "its own operator", "managed elsewhere", "in a queue", "suspended", "suspended by nodeheal"],
+    ids=["consent", "its own operator", "managed elsewhere", "suspended by Kueue", "suspended", "suspended by nodeheal"],
 )
 def test_a_gang_that_another_system_suspends_and_resumes_is_left_to_it(found: dict[str, Any], is_ours: bool) -> None:
     assert _may_restart(found, PYTORCH_JOB) is is_ours

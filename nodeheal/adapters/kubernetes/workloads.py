@@ -3,7 +3,8 @@
 A gang is suspended at its root owner, which deletes its pods; when none is left it is resumed, and its pods are placed
 on other nodes, since this one is tainted. That is one restart, noted on the owner, however often the call is repeated.
 Nothing else restarts a gang: one evicted pod ends a Job without a backoff, and leaves other ranks hanging. The pods of
-a suspended object are deleted past every disruption budget, so its owner has to consent by an annotation.
+a suspended object are deleted past every disruption budget, so its owner has to consent by an annotation. A job in a
+queue of Kueue's is restarted by its Workload, and queues again.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, KubernetesApi, Object, refusals_named
 from nodeheal.adapters.kubernetes.gangs import GangKind, RootOwner, field_at, gang_kind, patch_at, root_of
+from nodeheal.adapters.kubernetes.kueue import is_queued, workload_of
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -21,7 +23,8 @@ from nodeheal.ports.scheduler import NodePlacement
 # An owner's consent to a restart of the whole job, and how many restarts it may have: HyperPod's annotations.
 AUTO_RESUME = "sagemaker.amazonaws.com/enable-job-auto-resume"
 MAX_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"
-# Our own notes on an owner: why it is suspended, why it was last restarted, and how often in all.
+# Our own notes on an owner: why it is suspended, why it was last restarted, and how often in all. The first one is on a
+# Workload as well, for as long as it is we who have stopped it.
 SUSPENDED_FOR, RESTARTED_FOR, RESTARTS = (
     "nodeheal.io/suspended-for",
     "nodeheal.io/restarted-for",
@@ -29,13 +32,15 @@ SUSPENDED_FOR, RESTARTED_FOR, RESTARTS = (
 )
 _MIRROR = "kubernetes.io/config.mirror"  # of a pod that the kubelet made from a file
 _ENDED = ("Succeeded", "Failed")
-_QUEUE = "kueue.x-k8s.io/queue-name"  # Kueue undoes a suspend of what it has admitted
 _MANAGED_BY = (("spec", "managedBy"), ("spec", "runPolicy", "managedBy"))
 _OWN_CONTROLLERS = {
     None,
     "kubernetes.io/job-controller",
     "jobset.sigs.k8s.io/jobset-controller",
     "kubeflow.org/training-operator",
+    "kubeflow.org/mpi-operator",
+    "trainer.kubeflow.org/trainjob-controller",  # the API server's default for a TrainJob
+    "ray.io/kuberay-operator",
 }
 _OF_SERVICES = ("ReplicaSet", "StatefulSet", "ReplicationController")
 
@@ -68,7 +73,7 @@ def _tasks_on(name: str, api: KubernetesApi) -> list[UnmanagedTask]:
         root = root_of(pod, api)
         if root is not None and root.kind_name == "DaemonSet":
             continue
-        task = _task_of_pod(pod, root) if root is None or root.kind is None else _task_of_gang(pod, root)
+        task = _task_of_pod(pod, root) if root is None or root.kind is None else _task_of_gang(pod, root, api)
         tasks[task.task_id] = task
     return list(tasks.values())
 
@@ -85,17 +90,23 @@ def _task_of_pod(pod: Object, root: RootOwner | None) -> UnmanagedTask:
     )
 
 
-def _task_of_gang(pod: Object, root: RootOwner) -> UnmanagedTask:
-    namespace = pod["metadata"]["namespace"]
-    found = root.found
-    consent = found is not None and root.kind is not None and _may_restart(found, root.kind)
+def _task_of_gang(pod: Object, root: RootOwner, api: KubernetesApi) -> UnmanagedTask:
+    namespace, found = pod["metadata"]["namespace"], root.found
+    consent, then, before = found is not None and root.kind is not None and _may_restart(found, root.kind), "", ""
+    if found is not None and is_queued(found):
+        workload = workload_of(api, found)
+        consent = consent and workload is not None and (workload.is_active or SUSPENDED_FOR in _notes(workload.found))
+        then = ", which queues again at Kueue" if consent else ""
+        if workload is not None and workload.is_active and workload.is_evicted:
+            then, before = "", "was evicted by Kueue, and queues there again"
     return UnmanagedTask(
         task_id=root.uid,
-        name=f"{root.kind_name} {namespace}/{root.name}",
+        name=f"{root.kind_name} {namespace}/{root.name}{then}",
         may_be_stopped=consent,
         scheduler_json=_dumped(
             root.api_version, root.kind_name, {"namespace": namespace, "name": root.name, "uid": root.uid}
         ),
+        before=before,
     )
 
 
@@ -105,14 +116,20 @@ def _dumped(api_version: str, kind: str, metadata: Mapping[str, Any]) -> str:
 
 
 def _may_restart(found: Object, kind: GangKind) -> bool:
-    """Whether the owner consents to one more restart, and nobody else has suspended or manages the object."""
-    notes, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
-    managers = {field_at(found, path) for path in _MANAGED_BY}
-    if notes.get(AUTO_RESUME) != "true" or _QUEUE in labels or not managers <= _OWN_CONTROLLERS:
+    """Whether the owner consents to one more restart, and nobody else has suspended or manages the object.
+
+    Of a job in a queue its suspension says nothing: it is Kueue's.
+    """
+    notes = _notes(found)
+    if notes.get(AUTO_RESUME) != "true" or not {field_at(found, path) for path in _MANAGED_BY} <= _OWN_CONTROLLERS:
         return False
-    if field_at(found, kind.suspend) and SUSPENDED_FOR not in notes:
+    if field_at(found, kind.suspend) and SUSPENDED_FOR not in notes and not is_queued(found):
         return False
     return MAX_RETRIES not in notes or _count(notes.get(RESTARTS)) < _count(notes[MAX_RETRIES])
+
+
+def _notes(found: Object) -> Mapping[str, Any]:
+    return found["metadata"].get("annotations") or {}
 
 
 def _count(text: object) -> int:
@@ -129,7 +146,9 @@ def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason
     found = api.find(path)
     if found is None or found["metadata"]["uid"] != what["uid"]:
         return False
-    notes = found["metadata"].get("annotations") or {}
+    if is_queued(found):
+        return _queue_again(api, kind, found, reason, is_held=is_held)
+    notes = _notes(found)
     if notes.get(RESTARTED_FOR) == reason:
         return True
     is_suspended = bool(field_at(found, kind.suspend))
@@ -142,10 +161,44 @@ def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason
     if left := _pods_left(api, kind, what):
         raise NotAccepted(f"{kind.kind} {what['namespace']}/{what['name']} is suspended, and {left} pods are ending")
     if not is_held:
-        restarts = str(_count(notes.get(RESTARTS)) + 1)
-        resumed = {SUSPENDED_FOR: None, RESTARTED_FOR: reason, RESTARTS: restarts}
-        _patch(api, path, api.get(path), patch_at(kind.suspend, False), resumed)
+        _patch(api, path, api.get(path), patch_at(kind.suspend, False), _restarted(found, reason))
     return True
+
+
+def _queue_again(api: KubernetesApi, kind: GangKind, owner: Object, reason: str, *, is_held: bool) -> bool:
+    """Have Kueue evict a job, and queue it again when its pods have gone. False: it had ended, or others have stopped
+    it, as Kueue does by itself where it sees the node's taint.
+
+    The note on the owner comes first: the API server refuses it where the owner does not consent, which it cannot see
+    at a Workload. Raises NotAccepted while pods are still ending.
+    """
+    namespace, name = owner["metadata"]["namespace"], owner["metadata"]["name"]
+    path, notes, workload = kind.path(namespace, name), _notes(owner), workload_of(api, owner)
+    if workload is None:
+        return False
+    is_stopped = _notes(workload.found).get(SUSPENDED_FOR) == reason
+    if not is_stopped and notes.get(RESTARTED_FOR) == reason:
+        return True
+    if not is_stopped:
+        if workload.is_evicted or not workload.is_active or _has_ended(owner):
+            return False
+        if notes.get(SUSPENDED_FOR) != reason:
+            _patch(api, path, owner, {}, {SUSPENDED_FOR: reason})
+        _patch(api, workload.path, workload.found, {"spec": {"active": False}}, {SUSPENDED_FOR: reason})
+    left = _pods_left(api, kind, owner["metadata"])
+    if left or not workload.is_evicted:
+        raise NotAccepted(f"Kueue is evicting {kind.kind} {namespace}/{name}, and {left} pods are ending")
+    if not is_held:
+        if notes.get(RESTARTED_FOR) != reason:
+            _patch(api, path, owner, {}, _restarted(owner, reason))
+        _patch(api, workload.path, workload.found, {"spec": {"active": True}}, {SUSPENDED_FOR: None})
+    return True
+
+
+def _restarted(owner: Object, reason: str) -> dict[str, str | None]:
+    """Return the notes on an owner that is restarted."""
+    restarts = str(_count(_notes(owner).get(RESTARTS)) + 1)
+    return {SUSPENDED_FOR: None, RESTARTED_FOR: reason, RESTARTS: restarts}
 
 
 def _has_ended(found: Object) -> bool:
