@@ -15,6 +15,7 @@ from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, KubernetesApi, Object, refusals_named
 from nodeheal.adapters.kubernetes.gangs import GangKind, RootOwner, field_at, gang_kind, patch_at, root_of
 from nodeheal.adapters.kubernetes.kueue import is_queued, workload_of
+from nodeheal.adapters.kubernetes.leader_worker_sets import Group, group_of
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -59,6 +60,8 @@ class KubernetesWorkloads:
         api, what = self._clusters.api(node.cluster.name), json.loads(task.scheduler_json)
         with refusals_named(task.name):
             if what["kind"] == "Pod":
+                if task.is_held:  # its controller would make it again at once
+                    raise NotAccepted(f"{task.name} is left to run: its restarts are spent")
                 return _evict(api, what)
             kind = gang_kind(what["apiVersion"], what["kind"])
             return _restart(api, kind, what, reason, is_held=task.is_held)
@@ -73,7 +76,11 @@ def _tasks_on(name: str, api: KubernetesApi) -> list[UnmanagedTask]:
         root = root_of(pod, api)
         if root is not None and root.kind_name == "DaemonSet":
             continue
-        task = _task_of_pod(pod, root) if root is None or root.kind is None else _task_of_gang(pod, root, api)
+        if root is not None and root.kind is not None:
+            task = _task_of_gang(pod, root, api)
+        else:
+            group = group_of(pod, api)
+            task = _task_of_pod(pod, root) if group is None else _task_of_group(group)
         tasks[task.task_id] = task
     return list(tasks.values())
 
@@ -87,6 +94,17 @@ def _task_of_pod(pod: Object, root: RootOwner | None) -> UnmanagedTask:
         name=f"pod {metadata['namespace']}/{metadata['name']}{owner}",
         may_be_stopped=root is not None and root.kind_name in _OF_SERVICES,
         scheduler_json=_dumped("v1", "Pod", metadata),
+    )
+
+
+def _task_of_group(group: Group) -> UnmanagedTask:
+    """A group, whose leader is evicted. Nobody counts its restarts on the set: with a limit there it is left to run."""
+    owner, notes = group.owner["metadata"], _notes(group.owner)
+    return UnmanagedTask(
+        task_id=f"{owner['uid']}-{group.index}",
+        name=f"group {group.index} of LeaderWorkerSet {owner['namespace']}/{owner['name']}",
+        may_be_stopped=notes.get(AUTO_RESUME) == "true" and MAX_RETRIES not in notes and not is_queued(group.owner),
+        scheduler_json=_dumped("v1", "Pod", group.leader["metadata"]),
     )
 
 
