@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nodeheal.adapters.aws.marks import AwsMarks
     from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
     from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+    from nodeheal.adapters.kubernetes.jobs import KubernetesJobs
     from nodeheal.adapters.slurm.controller import SlurmController
     from nodeheal.api.acts import ControlPlane
     from nodeheal.contract.acts import Act, ActDone
@@ -154,6 +155,15 @@ def slurm() -> "SlurmController":
     # No command knows the clusters of the settings: the address of a HyperPod node is not known here.
     hyperpod = HyperPodMachines(client, client_once, ())
     return SlurmController(lambda: ssm, partial(aws.controllers_once, "ssm"), partial(client, "ec2"), hyperpod, clock)
+
+
+def kubernetes() -> "KubernetesJobs":
+    """The jobs of EKS clusters. They are asked from several threads, so the default session's clients are made here."""
+    from nodeheal.adapters.kubernetes.access import EksClusters
+    from nodeheal.adapters.kubernetes.jobs import KubernetesJobs
+
+    clients = {service: client(service) for service in ("eks", "sts")}
+    return KubernetesJobs(EksClusters(clients.__getitem__))
 
 
 def acting_ports(table: str) -> "Ports":

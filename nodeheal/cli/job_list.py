@@ -1,19 +1,20 @@
 """Jobs, as `nodeheal jobs list` and `submit` tell of them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.api.views import JobListRow
+from nodeheal.cli.kubernetes import ClusterJobs, kubernetes_job
 from nodeheal.cli.say import age, say
 from nodeheal.cli.slurm import Reports, slurm_job
-from nodeheal.cli.slurm_views import SlurmJobRow
+from nodeheal.cli.slurm_views import KubernetesJobRow, SlurmJobRow
 from nodeheal.cli.table import say_table
-from nodeheal.contract.vocabulary import JobState
+from nodeheal.contract.vocabulary import JobState, SchedulerKind
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.job import ENDED
 
-INCOMPLETE = 6  # exit code: what Slurm has is not known
+INCOMPLETE = 6  # exit code: what a cluster of Slurm or Kubernetes has is not known
 
 
 @dataclass(frozen=True)
@@ -21,22 +22,33 @@ class Listed:
     """A job in a list, whoever runs it."""
 
     is_over: bool
-    row: JobListRow | SlurmJobRow
+    row: JobListRow | SlurmJobRow | KubernetesJobRow
 
 
-def listed(rows: Iterable[JobListRow], reports: Reports) -> list[Listed]:
-    """nodeheal's own jobs and those that Slurm runs; the jobs that are over come last."""
+def listed(rows: Iterable[JobListRow], reports: Reports, on_kubernetes: ClusterJobs) -> list[Listed]:
+    """nodeheal's own jobs and those that Slurm and Kubernetes run; the jobs that are over come last."""
     ours = [Listed(row.state in ENDED, row) for row in rows]
-    theirs = [
+    of_slurm = [
         Listed(job.is_over, slurm_job(job, cluster)) for cluster, report in reports.known.items() for job in report.jobs
     ]
-    return sorted([*ours, *theirs], key=lambda job: job.is_over)
+    of_kubernetes = [
+        Listed(job.is_over, kubernetes_job(job, cluster))
+        for cluster, jobs in on_kubernetes.known.items()
+        for job in jobs
+    ]
+    return sorted([*ours, *of_slurm, *of_kubernetes], key=lambda job: job.is_over)
 
 
-def say_jobs(jobs: Sequence[Listed], unknown: Collection[str], now: datetime, *, is_wide: bool = False) -> None:
-    """A list, for people. `unknown`: the Slurm clusters whose jobs are not known."""
-    clusters = f"cluster{'s' if len(unknown) > 1 else ''} {', '.join(sorted(unknown))}"
-    but = f"; those of Slurm {clusters} are not known" if unknown else ""
+def say_jobs(
+    jobs: Sequence[Listed], unknown: Mapping[SchedulerKind, Collection[str]], now: datetime, *, is_wide: bool = False
+) -> None:
+    """A list, for people. `unknown`: by scheduler, the clusters whose jobs are not known."""
+    names = (
+        f"{scheduler.title()} cluster{'s' if len(clusters) > 1 else ''} {', '.join(sorted(clusters))}"
+        for scheduler, clusters in unknown.items()
+        if clusters
+    )
+    but = "".join(f"; those of {name} are not known" for name in names)
     if not jobs:
         say(f"no job of nodeheal's{but}" if but else "no job")
         return
@@ -81,11 +93,11 @@ def progress_text(row: JobListRow) -> str:
     return f"step {row.step}{done}{pace}{left}"
 
 
-def _cells(row: JobListRow | SlurmJobRow, now: datetime) -> tuple[str, ...]:
+def _cells(row: JobListRow | SlurmJobRow | KubernetesJobRow, now: datetime) -> tuple[str, ...]:
     if isinstance(row, JobListRow):
         place, done = row.pool, done_text(row)
     else:
-        place, done = f"{row.cluster}/{row.partition}", "-"
+        place, done = f"{row.cluster}/{row.partition}" if isinstance(row, SlurmJobRow) else row.cluster, "-"
     return (
         row.job,
         row.scheduler.value,

@@ -152,16 +152,18 @@ def list_all(
     as_json: AsJson = False,
     output: Output = None,
 ) -> None:
-    """Show jobs, those that are over last, together with the jobs that Slurm runs on the clusters of these pools.
+    """Show jobs, those that are over last, together with those that Slurm and Kubernetes run on these pools' clusters.
 
-    The exit code is 6 where a Slurm cluster's jobs are not known: the list then says of which.
+    The exit code is 6 where a cluster's jobs are not known: the list then says of which.
 
-    With --limit and --after the rows are nodeheal's own jobs; Slurm's stand beside the first ones.
+    With --limit and --after the rows are nodeheal's own jobs; the others stand beside the first ones.
     """
     from nodeheal.api import job_list
     from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs
+    from nodeheal.cli.kubernetes import jobs_of
     from nodeheal.cli.slurm import clusters_in, reports_of
-    from nodeheal.cli.slurm_views import JobPage, SlurmJobRow, UnknownJobsRow
+    from nodeheal.cli.slurm_views import JobPage, UnknownJobsRow
+    from nodeheal.contract.vocabulary import SchedulerKind
 
     form = form_of(output, as_json)
     page = page_of(limit, after, form)
@@ -170,17 +172,27 @@ def list_all(
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
         view = job_list.jobs(pools, world, live_only=live, page=page)
         reports = reports_of([] if after else clusters_in(pools, world))
-        found = [job for job in listed(view.rows, reports) if not (live and job.is_over)]
-    unknown = [UnknownJobsRow(cluster=cluster, summary=f"not known: {why}") for cluster, why in reports.unknown.items()]
+        on_kubernetes = jobs_of([] if after else clusters_in(pools, world, SchedulerKind.KUBERNETES))
+        found = [job for job in listed(view.rows, reports, on_kubernetes) if not (live and job.is_over)]
+    unknown = {SchedulerKind.SLURM: reports.unknown, SchedulerKind.KUBERNETES: on_kubernetes.unknown}
+    rows = [
+        *(job.row for job in found),
+        *(
+            UnknownJobsRow(scheduler=kind, cluster=cluster, summary=f"not known: {why}")
+            for kind, clusters in unknown.items()
+            for cluster, why in clusters.items()
+        ),
+    ]
     if form not in (Form.json, Form.yaml):
-        say_jobs(found, reports.unknown, world.clock(), is_wide=form is Form.wide)
+        say_jobs(found, unknown, world.clock(), is_wide=form is Form.wide)
         say_more(view.next)
     elif page.is_part:
-        on_slurm = [job.row for job in found if isinstance(job.row, SlurmJobRow)]
-        say_data(JobPage(**dict(view), slurm=(*on_slurm, *unknown)), form)
+        beside = {kind: tuple(row for row in rows if row.scheduler is kind) for kind in unknown}
+        slurm, kubernetes = beside[SchedulerKind.SLURM], beside[SchedulerKind.KUBERNETES]
+        say_data(JobPage(**dict(view), slurm=slurm, kubernetes=kubernetes), form)
     else:
-        say_data([*(job.row for job in found), *unknown], form)
-    if reports.unknown:
+        say_data(rows, form)
+    if any(unknown.values()):
         raise typer.Exit(INCOMPLETE)
 
 

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,17 +41,16 @@ class Reports:
     unknown: Mapping[str, str]
 
 
-def clusters_of(nodes: Iterable[Node]) -> list[str]:
-    """The Slurm clusters that these nodes are in."""
-    return sorted(
-        {node.cluster.name for node in nodes if node.cluster.kind is SchedulerKind.SLURM and node.state not in ABSENT}
-    )
+def clusters_of(nodes: Iterable[Node], kind: SchedulerKind = SchedulerKind.SLURM) -> list[str]:
+    """The clusters of this kind that these nodes are in."""
+    return sorted({node.cluster.name for node in nodes if node.cluster.kind is kind and node.state not in ABSENT})
 
 
-def clusters_in(pools: Iterable[str], world: Ports) -> list[str]:
-    """The Slurm clusters of these pools, by the first nodes of each: a pool is of one cluster, as a rule."""
+def clusters_in(pools: Iterable[str], world: Ports, kind: SchedulerKind = SchedulerKind.SLURM) -> list[str]:
+    """The clusters of this kind in these pools, by the first nodes of each: a pool is of one cluster, as a rule."""
     nodes = world.fleet_index.nodes_after
-    return clusters_of(node for pool in pools for node in islice(nodes(pool, page_size=_LOOKED_AT), _LOOKED_AT))
+    first = (node for pool in pools for node in islice(nodes(pool, page_size=_LOOKED_AT), _LOOKED_AT))
+    return clusters_of(first, kind)
 
 
 def reports_of(clusters: list[str]) -> Reports:
@@ -60,18 +59,25 @@ def reports_of(clusters: list[str]) -> Reports:
         return Reports({}, {})
     controller = connect.slurm()
     _say_whom_it_asks(clusters)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda cluster: _answer(lambda: controller.report(cluster)), clusters))
-    told = dict(zip(clusters, found, strict=True))
-    unknown = {cluster: answer for cluster, answer in told.items() if isinstance(answer, str)}
-    reports = {cluster: answer for cluster, answer in told.items() if not isinstance(answer, str)}
-    for cluster, why in unknown.items():
-        say(f"Slurm cluster {cluster} is not shown: {why}", aside=True)
+    reports, unknown = ask_all("Slurm", clusters, controller.report)
     for cluster, report in reports.items():
         if report.more_nodes or report.more_jobs:
             left = f"{report.more_nodes} nodes and {report.more_jobs} jobs"
             say(f"Slurm cluster {cluster}: {left} had no room in its report; ask sinfo and squeue there", aside=True)
     return Reports(reports, unknown)
+
+
+def ask_all(
+    scheduler: str, clusters: Sequence[str], ask: Callable[[str], Said]
+) -> tuple[dict[str, Said], dict[str, str]]:
+    """What each cluster answers, all asked at once; and why the others do not, which a line on stderr says too."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        answers = list(pool.map(lambda cluster: _answer(lambda: ask(cluster)), clusters))
+    by_cluster = dict(zip(clusters, answers, strict=True))
+    unknown = {cluster: answer for cluster, answer in by_cluster.items() if isinstance(answer, str)}
+    for cluster, why in unknown.items():
+        say(f"{scheduler} cluster {cluster} is not shown: {why}", aside=True)
+    return {cluster: answer for cluster, answer in by_cluster.items() if not isinstance(answer, str)}, unknown
 
 
 def on_slurm_of(nodes: list[Node]) -> dict[str, SlurmNodeView | None]:

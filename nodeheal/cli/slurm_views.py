@@ -1,4 +1,4 @@
-"""Views of what Slurm says about nodes and jobs. They stand beside nodeheal's own."""
+"""Views of what Slurm says about nodes, and of jobs that other schedulers run. They stand beside nodeheal's own."""
 
 from typing import Literal
 
@@ -32,12 +32,12 @@ class NodeViewWithSlurm(NodeView):
     slurm: SlurmNodeView | None
 
 
-class _ForeignJobRow(View):
-    """The fields of JobListRow, in its order; what Slurm does not say is None."""
+class ForeignJobRow(View):
+    """The fields of JobListRow, in its order; what its scheduler does not say is None."""
 
     job: str | None = None
     state: str
-    pool: None = None  # Slurm has partitions
+    pool: None = None  # Slurm has partitions, Kubernetes has namespaces
     nodes: int | None = None
     submitted_at: Time | None = None
     summary: str
@@ -54,7 +54,7 @@ class _ForeignJobRow(View):
     owner: str | None = None
 
 
-class SlurmJobRow(_ForeignJobRow):
+class SlurmJobRow(ForeignJobRow):
     """A job that Slurm runs."""
 
     job: str
@@ -71,17 +71,33 @@ class SlurmJobRow(_ForeignJobRow):
     reason: str | None
 
 
-class UnknownJobsRow(_ForeignJobRow):
-    """A Slurm cluster whose jobs are not known, in place of them: a list with it is not empty."""
+class KubernetesJobRow(ForeignJobRow):
+    """A job that Kubernetes runs, by its root owner. `job`: its namespace and name; `owner`: as an annotation says."""
+
+    job: str
+    scheduler: SchedulerKind = SchedulerKind.KUBERNETES
+    kind: str
+    namespace: str
+    name: str
+    cluster: str
+    ranks: int
+    node_names: tuple[str, ...]
+    may_restart: bool
+    restarts: int
+
+
+class UnknownJobsRow(ForeignJobRow):
+    """A cluster whose jobs are not known, in place of them: a list with it is not empty."""
 
     state: Literal["UNKNOWN"] = "UNKNOWN"
     cluster: str
 
 
 class JobPage(Rows[JobListRow]):
-    """A page of nodeheal's own jobs, and all jobs of Slurm's beside the first one."""
+    """A page of nodeheal's own jobs, and all jobs of Slurm's and Kubernetes' beside the first one."""
 
     slurm: tuple[SlurmJobRow | UnknownJobsRow, ...]
+    kubernetes: tuple[KubernetesJobRow | UnknownJobsRow, ...]
 
 
 class SlurmSubmission(View):

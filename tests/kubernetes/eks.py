@@ -22,13 +22,15 @@ from tests.unit.builders import node
 
 NAME, REGION = "training", "eu-central-1"
 MANIFEST = REPOSITORY / "charts" / "nodeheal.yaml"
-FUNCTIONS, STRANGER = "AKIAFUNCTIONS", "AKIASTRANGER"
-_ROLES = {name: f"arn:aws:sts::111122223333:assumed-role/{name.lower()}/function" for name in (FUNCTIONS, STRANGER)}
+FUNCTIONS, OPERATOR, STRANGER = "AKIAFUNCTIONS", "AKIAOPERATOR", "AKIASTRANGER"
+OPERATORS = "sre"  # the group that the operator's access entry has: a test gives it its rights
+_CALLERS = (FUNCTIONS, OPERATOR, STRANGER)
+_ROLES = {name: f"arn:aws:sts::111122223333:assumed-role/{name.lower()}/function" for name in _CALLERS}
 
 
 def authenticator() -> Authenticator:
-    """The functions' role has an access entry with nodeheal's group, a stranger's role has none."""
-    entries = {_ROLES[FUNCTIONS]: [names.KUBERNETES_GROUP]}
+    """The functions' role has an access entry with nodeheal's group, an operator's another group, a stranger's none."""
+    entries = {_ROLES[FUNCTIONS]: [names.KUBERNETES_GROUP], _ROLES[OPERATOR]: [OPERATORS]}
     return Authenticator(NAME, f"sts.{REGION}.amazonaws.com", _identify, entries)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError
-from nodeheal.adapters.kubernetes.workloads import MAX_RETRIES, RESTARTED_FOR, RESTARTS, SUSPENDED_FOR
+from nodeheal.adapters.kubernetes.notes import MAX_RETRIES, RESTARTED_FOR, RESTARTS, SUSPENDED_FOR
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from tests.kubernetes.cluster import Cluster, Object

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nodeheal.adapters.kubernetes.access import EksClusters
-from nodeheal.adapters.kubernetes.workloads import MAX_RETRIES
+from nodeheal.adapters.kubernetes.notes import MAX_RETRIES
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from sandbox.kubernetes.control_plane import ControlPlane

@@ -8,14 +8,8 @@ import pytest
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
-from nodeheal.adapters.kubernetes.workloads import (
-    AUTO_RESUME,
-    MAX_RETRIES,
-    RESTARTED_FOR,
-    RESTARTS,
-    SUSPENDED_FOR,
-    KubernetesWorkloads,
-)
+from nodeheal.adapters.kubernetes.notes import AUTO_RESUME, MAX_RETRIES, RESTARTED_FOR, RESTARTS, SUSPENDED_FOR
+from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from sandbox.kubernetes.kubelet import Kubelet

@@ -20,10 +20,14 @@ class GangKind:
     suspend: tuple[str, ...]
     job_label: str
 
+    @property
+    def collection(self) -> str:
+        """Where the API lists the kind's objects of all namespaces."""
+        return f"/apis/{self.api_version}/{self.plural}"
+
     def path(self, namespace: str, name: str) -> str:
         """Return where the API has the object."""
-        root = "api" if self.api_version == "v1" else "apis"
-        return f"/{root}/{self.api_version}/namespaces/{namespace}/{self.plural}/{name}"
+        return f"/apis/{self.api_version}/namespaces/{namespace}/{self.plural}/{name}"
 
 
 _TRAINING_LABEL = "training.kubeflow.org/job-name"
@@ -39,6 +43,8 @@ GANG_KINDS = (
     GangKind("ray.io/v1", "RayJob", "rayjobs", ("spec", "suspend"), "ray.io/originated-from-cr-name"),
 )
 _BY_KIND = {(kind.api_version, kind.kind): kind for kind in GANG_KINDS}
+# What an object's conditions call its end, and a RayJob's status its jobDeploymentStatus.
+_ENDINGS = {"Complete": "COMPLETED", "Completed": "COMPLETED", "Succeeded": "COMPLETED", "Failed": "FAILED"}
 _OWNERS_AT_MOST = 5  # a chain that is longer is a circle
 # Between a gang and its pods there may be one of these.
 _BETWEEN = {("ray.io/v1", "RayCluster"): "rayclusters"}
@@ -88,6 +94,13 @@ def root_of(pod: Object, api: KubernetesApi) -> RootOwner | None:
         owner = RootOwner(*place, owner.name, owner.uid, kind, found)
         reference = controller_of(found)
     return owner
+
+
+def ending_of(found: Object) -> str:
+    """Return COMPLETED or FAILED; empty: the object has not ended."""
+    status = found.get("status") or {}
+    conditions = [each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"]
+    return next((_ENDINGS[word] for word in (*conditions, status.get("jobDeploymentStatus")) if word in _ENDINGS), "")
 
 
 def field_at(found: Object, path: tuple[str, ...]) -> Any:

@@ -13,36 +13,27 @@ from typing import Any
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, KubernetesApi, Object, refusals_named
-from nodeheal.adapters.kubernetes.gangs import GangKind, RootOwner, field_at, gang_kind, patch_at, root_of
+from nodeheal.adapters.kubernetes.gangs import GangKind, RootOwner, ending_of, field_at, gang_kind, patch_at, root_of
 from nodeheal.adapters.kubernetes.kueue import is_queued, workload_of
 from nodeheal.adapters.kubernetes.leader_worker_sets import Group, group_of
+from nodeheal.adapters.kubernetes.notes import (
+    MAX_RETRIES,
+    RESTARTED_FOR,
+    RESTARTS,
+    SUSPENDED_FOR,
+    consents_to_restarts,
+    may_restart,
+    notes_of,
+    owner_address,
+    restarts_of,
+)
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.ports.scheduler import NodePlacement
 
-# An owner's consent to a restart of the whole job, and how many restarts it may have: HyperPod's annotations.
-AUTO_RESUME = "sagemaker.amazonaws.com/enable-job-auto-resume"
-MAX_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"
-# Our own notes on an owner: why it is suspended, why it was last restarted, and how often in all. The first one is on a
-# Workload as well, for as long as it is we who have stopped it.
-SUSPENDED_FOR, RESTARTED_FOR, RESTARTS = (
-    "nodeheal.io/suspended-for",
-    "nodeheal.io/restarted-for",
-    "nodeheal.io/restarts",
-)
 _MIRROR = "kubernetes.io/config.mirror"  # of a pod that the kubelet made from a file
 _ENDED = ("Succeeded", "Failed")
-_MANAGED_BY = (("spec", "managedBy"), ("spec", "runPolicy", "managedBy"))
-_OWN_CONTROLLERS = {
-    None,
-    "kubernetes.io/job-controller",
-    "jobset.sigs.k8s.io/jobset-controller",
-    "kubeflow.org/training-operator",
-    "kubeflow.org/mpi-operator",
-    "trainer.kubeflow.org/trainjob-controller",  # the API server's default for a TrainJob
-    "ray.io/kuberay-operator",
-}
 _OF_SERVICES = ("ReplicaSet", "StatefulSet", "ReplicationController")
 
 
@@ -99,27 +90,29 @@ def _task_of_pod(pod: Object, root: RootOwner | None) -> UnmanagedTask:
 
 def _task_of_group(group: Group) -> UnmanagedTask:
     """A group, whose leader is evicted. Nobody counts its restarts on the set: with a limit there it is left to run."""
-    owner, notes = group.owner["metadata"], _notes(group.owner)
+    owner, notes = group.owner["metadata"], notes_of(group.owner)
     return UnmanagedTask(
         task_id=f"{owner['uid']}-{group.index}",
         name=f"group {group.index} of LeaderWorkerSet {owner['namespace']}/{owner['name']}",
-        may_be_stopped=notes.get(AUTO_RESUME) == "true" and MAX_RETRIES not in notes and not is_queued(group.owner),
+        started_by=owner_address(group.owner),
+        may_be_stopped=consents_to_restarts(group.owner) and MAX_RETRIES not in notes and not is_queued(group.owner),
         scheduler_json=_dumped("v1", "Pod", group.leader["metadata"]),
     )
 
 
 def _task_of_gang(pod: Object, root: RootOwner, api: KubernetesApi) -> UnmanagedTask:
     namespace, found = pod["metadata"]["namespace"], root.found
-    consent, then, before = found is not None and root.kind is not None and _may_restart(found, root.kind), "", ""
+    consent, then, before = found is not None and root.kind is not None and may_restart(found, root.kind), "", ""
     if found is not None and is_queued(found):
         workload = workload_of(api, found)
-        consent = consent and workload is not None and (workload.is_active or SUSPENDED_FOR in _notes(workload.found))
+        consent = consent and workload is not None and (workload.is_active or SUSPENDED_FOR in notes_of(workload.found))
         then = ", which queues again at Kueue" if consent else ""
         if workload is not None and workload.is_active and workload.is_evicted:
             then, before = "", "was evicted by Kueue, and queues there again"
     return UnmanagedTask(
         task_id=root.uid,
         name=f"{root.kind_name} {namespace}/{root.name}{then}",
+        started_by=owner_address(found) if found is not None else "",
         may_be_stopped=consent,
         scheduler_json=_dumped(
             root.api_version, root.kind_name, {"namespace": namespace, "name": root.name, "uid": root.uid}
@@ -133,28 +126,6 @@ def _dumped(api_version: str, kind: str, metadata: Mapping[str, Any]) -> str:
     return json.dumps({"apiVersion": api_version, "kind": kind, **known})
 
 
-def _may_restart(found: Object, kind: GangKind) -> bool:
-    """Whether the owner consents to one more restart, and nobody else has suspended or manages the object.
-
-    Of a job in a queue its suspension says nothing: it is Kueue's.
-    """
-    notes = _notes(found)
-    if notes.get(AUTO_RESUME) != "true" or not {field_at(found, path) for path in _MANAGED_BY} <= _OWN_CONTROLLERS:
-        return False
-    if field_at(found, kind.suspend) and SUSPENDED_FOR not in notes and not is_queued(found):
-        return False
-    return MAX_RETRIES not in notes or _count(notes.get(RESTARTS)) < _count(notes[MAX_RETRIES])
-
-
-def _notes(found: Object) -> Mapping[str, Any]:
-    return found["metadata"].get("annotations") or {}
-
-
-def _count(text: object) -> int:
-    """Return a count that somebody has written; 0 where it is none."""
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else 0
-
-
 def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason: str, *, is_held: bool) -> bool:
     """Suspend, wait, resume. False: it had ended, or others have suspended it.
 
@@ -166,14 +137,14 @@ def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason
         return False
     if is_queued(found):
         return _queue_again(api, kind, found, reason, is_held=is_held)
-    notes = _notes(found)
+    notes = notes_of(found)
     if notes.get(RESTARTED_FOR) == reason:
         return True
     is_suspended = bool(field_at(found, kind.suspend))
     if is_suspended and notes.get(SUSPENDED_FOR) != reason:
         return False
     if not is_suspended:
-        if _has_ended(found):
+        if ending_of(found):
             return False
         _patch(api, path, found, patch_at(kind.suspend, True), {SUSPENDED_FOR: reason})
     if left := _pods_left(api, kind, what):
@@ -191,14 +162,14 @@ def _queue_again(api: KubernetesApi, kind: GangKind, owner: Object, reason: str,
     at a Workload. Raises NotAccepted while pods are still ending.
     """
     namespace, name = owner["metadata"]["namespace"], owner["metadata"]["name"]
-    path, notes, workload = kind.path(namespace, name), _notes(owner), workload_of(api, owner)
+    path, notes, workload = kind.path(namespace, name), notes_of(owner), workload_of(api, owner)
     if workload is None:
         return False
-    is_stopped = _notes(workload.found).get(SUSPENDED_FOR) == reason
+    is_stopped = notes_of(workload.found).get(SUSPENDED_FOR) == reason
     if not is_stopped and notes.get(RESTARTED_FOR) == reason:
         return True
     if not is_stopped:
-        if workload.is_evicted or not workload.is_active or _has_ended(owner):
+        if workload.is_evicted or not workload.is_active or ending_of(owner):
             return False
         if notes.get(SUSPENDED_FOR) != reason:
             _patch(api, path, owner, {}, {SUSPENDED_FOR: reason})
@@ -215,14 +186,7 @@ def _queue_again(api: KubernetesApi, kind: GangKind, owner: Object, reason: str,
 
 def _restarted(owner: Object, reason: str) -> dict[str, str | None]:
     """Return the notes on an owner that is restarted."""
-    restarts = str(_count(_notes(owner).get(RESTARTS)) + 1)
-    return {SUSPENDED_FOR: None, RESTARTED_FOR: reason, RESTARTS: restarts}
-
-
-def _has_ended(found: Object) -> bool:
-    conditions = found.get("status", {}).get("conditions") or ()
-    ended = ("Complete", "Completed", "Succeeded", "Failed")
-    return any(condition.get("type") in ended and condition.get("status") == "True" for condition in conditions)
+    return {SUSPENDED_FOR: None, RESTARTED_FOR: reason, RESTARTS: str(restarts_of(owner) + 1)}
 
 
 def _patch(api: KubernetesApi, path: str, found: Object, change: dict[str, Any], notes: Mapping[str, Any]) -> None:
