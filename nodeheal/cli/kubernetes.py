@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from nodeheal.adapters.kubernetes.jobs import KubernetesJob
 from nodeheal.cli import connect
 from nodeheal.cli.slurm import ask_all
 from nodeheal.cli.slurm_views import KubernetesJobRow
 from nodeheal.domain.humanize import counted
+
+if TYPE_CHECKING:
+    from nodeheal.adapters.kubernetes.jobs import KubernetesJob
 
 _MOST_NAMED = 3
 
@@ -16,7 +19,7 @@ _MOST_NAMED = 3
 class ClusterJobs:
     """The jobs of each cluster; and why nothing is known of the other clusters."""
 
-    known: Mapping[str, Sequence[KubernetesJob]]
+    known: "Mapping[str, Sequence[KubernetesJob]]"
     unknown: Mapping[str, str]
 
 
@@ -28,7 +31,7 @@ def jobs_of(clusters: Sequence[str]) -> ClusterJobs:
     return ClusterJobs(known, unknown)
 
 
-def kubernetes_job(job: KubernetesJob, cluster: str) -> KubernetesJobRow:
+def kubernetes_job(job: "KubernetesJob", cluster: str) -> KubernetesJobRow:
     """The row of a job that Kubernetes runs."""
     return KubernetesJobRow(
         job=f"{job.namespace}/{job.name}",
@@ -49,7 +52,7 @@ def kubernetes_job(job: KubernetesJob, cluster: str) -> KubernetesJobRow:
     )
 
 
-def _facts(job: KubernetesJob) -> Iterator[str]:
+def _facts(job: "KubernetesJob") -> Iterator[str]:
     """Where it runs, and what of it an operator should know."""
     names = sorted(set(job.nodes))
     if names:
