@@ -240,20 +240,43 @@ def test_a_services_pod_is_evicted_and_one_of_the_same_name_is_not(place: Place)
     assert "deletionTimestamp" in pod["metadata"]
 
 
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+
+
+def budget(place: Place, name: str, *, app: str, at_least: int) -> str:
+    """A disruption budget that Kubernetes has counted; its path."""
+    path = f"{BUDGETS}/{name}"
+    spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": app}}}
+    place.cluster.create(BUDGETS, {"metadata": {"name": name}, "spec": spec})
+    place.cluster.wait(
+        lambda: place.cluster.api.get(path).get("status", {}).get("currentHealthy") == 1, "the budget is counted"
+    )
+    return path
+
+
 def test_a_disruption_budget_is_waited_for(place: Place) -> None:
     name = service(place)
-    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}
-    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-    place.cluster.create(path, {"metadata": {"name": name}, "spec": budget})
-    place.cluster.wait(
-        lambda: place.cluster.api.get(f"{path}/{name}").get("status", {}).get("currentHealthy") == 1, "it is counted"
-    )
+    path = budget(place, name, app=name, at_least=1)
     task = place.isolates()
 
     with pytest.raises(NotAccepted, match="a disruption budget keeps pod default/"):
         place.workloads.stop_unmanaged_task(place.node, task, REASON)
 
-    place.cluster.forget(f"{path}/{name}")
+    place.cluster.forget(path)
+    assert place.stops(task)
+
+
+def test_of_a_pod_with_two_budgets_the_reason_is_said_until_a_person_takes_one_away(place: Place) -> None:
+    """Kubernetes evicts none such, whatever the budgets allow. It answers 500, and the step's end says why."""
+    name = service(place)
+    budget(place, name, app=name, at_least=0)
+    path = budget(place, f"{name}-more", app=name, at_least=0)
+    task = place.isolates()
+
+    with pytest.raises(NotAccepted, match=r"500 .*more than one PodDisruptionBudget"):
+        place.workloads.stop_unmanaged_task(place.node, task, REASON)
+
+    place.cluster.forget(path)
     assert place.stops(task)
 
 

@@ -27,7 +27,7 @@ from nodeheal.domain.review.review import Accelerators, review_of
 from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import ACT, NOW, behave_as, behave_as_requeueing, scheduler_in, xid
+from tests.unit.builders import ACT, NOW, REQUEUES, behave_as, behave_as_requeueing, scheduler_in, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_isolation import CALLS_AT_MOST, Crash, crashing
 from tests.unit.test_steps import Incident
@@ -390,6 +390,32 @@ def test_an_isolation_that_is_done_is_believed_though_nobody_can_tell_whose_task
     assert it.resumed().outcome is Outcome.DONE
     assert "tasks of others on" in it.resumed().reason
     assert "are not known, and left to run: squeue: no answer within 10 s" in it.resumed().reason
+
+
+@pytest.mark.parametrize(("is_behind_a_machine", "stopped"), [(False, [STRANGER.task_id]), (True, [])])
+def test_a_task_that_cannot_be_stopped_yet_keeps_the_others_from_nothing(
+    is_behind_a_machine: bool, stopped: list[str]
+) -> None:
+    """Behind a machine that does not answer, none of them would be answered in time."""
+    it = Incident()
+    behave_as_requeueing(it.ports)
+    scheduler = unmanaged_tasks_of(it)
+    behave_as(it.ports, traits=replace(REQUEUES, is_behind_a_machine=is_behind_a_machine))
+    tasks = (EVALUATION, replace(STRANGER, may_be_stopped=True))
+    scheduler.unmanaged = {task.task_id: (BROKEN, task) for task in tasks}
+    stop = scheduler.stop_unmanaged_task
+
+    def budget_of_first(node: Node, task: UnmanagedTask, reason: str) -> bool:
+        if task.task_id == EVALUATION.task_id:
+            raise NotAccepted("a disruption budget keeps pod default/eval")
+        return stop(node, task, reason)
+
+    scheduler.stop_unmanaged_task = budget_of_first  # type: ignore[method-assign]
+
+    with pytest.raises(NotAccepted, match="a disruption budget keeps"):
+        isolate_node(it.request(), it.ports, ACT)
+
+    assert list(scheduler.unmanaged_ended) == stopped
 
 
 @pytest.mark.parametrize(("before", "is_held"), [(9, False), (10, True)])

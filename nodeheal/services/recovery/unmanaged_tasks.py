@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from nodeheal.contract.steps import Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState
-from nodeheal.domain.errors import NotFound, PlacementRefused
+from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.unmanaged_tasks import (
     GONE,
@@ -18,6 +18,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import (
     SEEN,
     STARTED,
     STOPPED,
+    StoppedTask,
     UnmanagedTask,
     answered,
     dumped,
@@ -29,7 +30,7 @@ from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import NodePlacement
-from nodeheal.services.scheduling import may_stop_workloads, restarts_stopped
+from nodeheal.services.scheduling import is_behind_a_machine, may_stop_workloads, restarts_stopped
 from nodeheal.services.steps import add_timeline_entry
 
 
@@ -63,21 +64,16 @@ def stop_unmanaged_tasks(
     for task in found:
         if task.before and task.short_id not in ours:  # a call before may have requeued it
             _note(request, f"{GONE}{task.short_id}", f"task {task} {task.before}", ports, dumped(task))
+    refusal: NotAccepted | None = None
     for known in stopped_tasks(timeline):
-        by_us, is_requeued = known.by_us, restarts_stopped(scheduler) and known.successor is None
-        restart = _restart_of(known.task, node, policy)
-        spent = _why_held(restart, request, ports) if is_requeued and by_us is not False else ""
-        if by_us is None:
-            by_us = workloads.stop_unmanaged_task(node, replace(known.task, is_held=bool(spent)), reason_of(request))
-            if not by_us and restarts_stopped(scheduler):
-                ports.attempts.refund(restart.scope, request.incident_id, restart.limit)
-            word = "stopped" if by_us else "had ended by itself, or is not known any more"
-            _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answered(by_us))
-        if by_us and is_requeued:
-            then = f" and is held until a person releases it: {spent}" if spent else ": its scheduler starts it again"
-            again = f"task {known.task} was requeued{then}"
-            _note(request, f"{STARTED}{known.task.short_id}", again, ports, known.task.task_id)
-        stopped += [known.task] if by_us else []
+        try:
+            stopped += [known.task] if _stop(request, known, node, ports, policy) else []
+        except NotAccepted as error:
+            if is_behind_a_machine(scheduler):  # it would answer the others neither
+                raise
+            refusal = refusal or error
+    if refusal is not None:
+        raise refusal
     return _clause("stopped, to be started again", stopped) + _clause("left to run", left)
 
 
@@ -86,6 +82,29 @@ def note_unknown(request: StepRequest, node: Node, why: str, ports: Ports) -> st
     unknown = f"tasks of others on {node.node_id} are not known, and left to run: {why}"
     add_timeline_entry(request, ports, "others-not-known", unknown)
     return f"; {unknown}"
+
+
+def _stop(request: StepRequest, known: StoppedTask, node: Node, ports: Ports, policy: RecoveryPolicy) -> bool:
+    """Ask for the stop of one task, where no call before has had the answer, and note it. False: it had ended.
+
+    Raises NotAccepted.
+    """
+    scheduler = ports.scheduler_of(node)
+    by_us, is_requeued = known.by_us, restarts_stopped(scheduler) and known.successor is None
+    restart = _restart_of(known.task, node, policy)
+    spent = _why_held(restart, request, ports) if is_requeued and by_us is not False else ""
+    if by_us is None and scheduler.workloads is not None:
+        held = replace(known.task, is_held=bool(spent))
+        by_us = scheduler.workloads.stop_unmanaged_task(node, held, reason_of(request))
+        if not by_us and restarts_stopped(scheduler):
+            ports.attempts.refund(restart.scope, request.incident_id, restart.limit)
+        word = "stopped" if by_us else "had ended by itself, or is not known any more"
+        _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answered(by_us))
+    if by_us and is_requeued:
+        then = f" and is held until a person releases it: {spent}" if spent else ": its scheduler starts it again"
+        again = f"task {known.task} was requeued{then}"
+        _note(request, f"{STARTED}{known.task.short_id}", again, ports, known.task.task_id)
+    return bool(by_us)
 
 
 def _restart_of(task: UnmanagedTask, node: Node, policy: RecoveryPolicy) -> Reservation:
