@@ -7,7 +7,7 @@ import pytest
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError
 from nodeheal.adapters.kubernetes.notes import MAX_RETRIES, RESTARTED_FOR, RESTARTS, SUSPENDED_FOR
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from tests.kubernetes.cluster import Cluster, Object
 from tests.kubernetes.test_gate import record_of
@@ -95,6 +95,21 @@ def test_what_died_between_the_two_last_writes_is_completed_and_no_second_restar
     assert queued.stops(task)
 
     queued.cluster.wait(lambda: queued.running(queued.label, queued.other) == 2, "both ranks run on the other node")
+    assert queued.notes(queued.job)[RESTARTS] == "1"
+
+
+def test_one_whose_pods_have_ended_late_queues_again_afterwards(queued: Queued) -> None:
+    queued.starts(**CONSENT)
+    task = queued.isolates()
+    with pytest.raises(NotAccepted, match="Kueue is evicting JobSet"):
+        queued.workloads.stop_unmanaged_task(queued.node, task, REASON)
+    queued.cluster.wait(lambda: not queued.cluster.pods(queued.label), "nothing of it is left")
+
+    assert queued.workloads.restart_unmanaged_task(queued.node, task) == task.task_id
+
+    queued.cluster.wait(lambda: queued.running(queued.label, queued.other) == 2, "both ranks run on the other node")
+    with pytest.raises(PlacementRefused, match="is not stopped by nodeheal"):
+        queued.workloads.restart_unmanaged_task(queued.node, task)
     assert queued.notes(queued.job)[RESTARTS] == "1"
 
 

@@ -10,7 +10,7 @@ from nodeheal.adapters.kubernetes.api import ApiError
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.notes import AUTO_RESUME, MAX_RETRIES, RESTARTED_FOR, RESTARTS, SUSPENDED_FOR
 from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
@@ -126,6 +126,29 @@ def test_while_its_pods_are_ending_a_gang_is_not_resumed(place: Place) -> None:
     assert place.stops(task)
 
 
+def test_a_gang_whose_pods_have_ended_late_is_resumed_afterwards_and_once(place: Place) -> None:
+    """The step's deadline was over before the node came back."""
+    path, label = training(place, "pytorch", **CONSENT)
+    task = place.isolates()
+    with pytest.raises(PlacementRefused, match="is not stopped by nodeheal"):
+        place.workloads.restart_unmanaged_task(place.node, task)
+    place.broken.power_off()
+    place.cluster.wait(lambda: place.cluster.condition(place.broken.name) == "Unknown", "the node is Unknown")
+    with pytest.raises(NotAccepted, match="2 pods are ending"):
+        place.workloads.stop_unmanaged_task(place.node, task, REASON)
+    with pytest.raises(PlacementRefused, match="2 pods are ending"):
+        place.workloads.restart_unmanaged_task(place.node, task)
+    place.cluster.plane.kubectl("delete", "pods", "-l", label, "--force", "--wait=false")
+    place.cluster.wait(lambda: not place.cluster.pods(label), "nothing of it is left")
+
+    assert place.workloads.restart_unmanaged_task(place.node, task) == task.task_id
+
+    place.cluster.wait(lambda: place.running(label, place.other) == 2, "both ranks run on the other node")
+    with pytest.raises(PlacementRefused, match="is not stopped by nodeheal"):
+        place.workloads.restart_unmanaged_task(place.node, task)
+    assert (place.notes(path)[RESTARTED_FOR], place.notes(path)[RESTARTS]) == (REASON, "1")
+
+
 @pytest.mark.parametrize(
     "notes",
     [
@@ -173,6 +196,8 @@ def test_what_others_have_suspended_or_finished_or_made_anew_is_left_alone(place
     gone = place.workloads.stop_unmanaged_task(place.node, task, REASON)
 
     assert (suspended, made_anew, gone) == (False, False, False)
+    with pytest.raises(PlacementRefused, match="is not stopped by nodeheal"):
+        place.workloads.restart_unmanaged_task(place.node, task)
 
 
 def test_a_job_without_a_backoff_loses_no_pod(place: Place) -> None:

@@ -235,6 +235,36 @@ def test_one_whose_stop_was_begun_and_never_answered_is_named_in_the_ending() ->
     assert unmanaged_tasks_of(it).unmanaged_started == []
 
 
+@pytest.mark.parametrize("refused", ["", "2 pods are ending"])
+def test_a_task_that_has_stopped_after_the_isolation_is_started_at_the_end_of_the_incident(refused: str) -> None:
+    it = Incident()
+    scheduler, isolation = unmanaged_tasks_of(it), it.request()
+    behave_as(it.ports, traits=REQUEUES)
+    scheduler.unmanaged = {EVALUATION.task_id: (BROKEN, EVALUATION)}
+
+    def is_late(node: Node, task: UnmanagedTask, reason: str) -> bool:
+        raise NotAccepted("2 pods are ending")
+
+    scheduler.stop_unmanaged_task = is_late  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted):
+        isolate_node(isolation, it.ports, ACT)
+    it.clock.advance(isolation.decision.deadline_seconds)
+    isolate_node(isolation, it.ports, ACT)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+    it.resumed(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()
+    scheduler.unmanaged_refused = refused
+    for _ in range(2):  # it is repeated after a crash
+        end_incident(it.request(), it.ports, ACT)
+
+    history = it.ports.incidents.history(it.id)
+    late = [entry.text for entry in history.timeline if entry.entry_id == f"{STARTED}1111"]
+    wanted = [] if refused else ["task nightly-eval:3 (1111, started by cron) has stopped late, and is started again"]
+    assert late == wanted
+    assert ("Look whether these tasks still run" in str(history.incident.summary)) is bool(refused)
+    assert len(scheduler.unmanaged_started) == (not refused)
+
+
 def test_a_node_given_back_by_hand_says_nothing_of_tasks_that_its_workflow_still_starts() -> None:
     """It waits for a machine, and finds the node gone when it wakes."""
     it = Incident(policy=STOPS)

@@ -23,13 +23,14 @@ TRAITS = SchedulerTraits(
 
 def kubernetes_scheduler(clusters: EksClusters) -> Scheduler:
     """Return what Kubernetes can do. Its controllers start and restart its jobs themselves."""
-    gate = KubernetesGate(clusters)
+    gate, workloads = KubernetesGate(clusters), KubernetesWorkloads(clusters)
     return Scheduler(
         SchedulerKind.KUBERNETES,
         TRAITS,
         gate,
         liveness=gate,
-        workloads=KubernetesWorkloads(clusters),
+        workloads=workloads,
+        restarter=workloads,
         machines=KarpenterMachines(clusters),
         own_tools=OWN_TOOLS,
     )

@@ -27,7 +27,7 @@ from nodeheal.adapters.kubernetes.notes import (
     owner_address,
     restarts_of,
 )
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.ports.scheduler import NodePlacement
@@ -38,7 +38,7 @@ _OF_SERVICES = ("ReplicaSet", "StatefulSet", "ReplicationController")
 
 
 class KubernetesWorkloads:
-    """Implements Workloads."""
+    """Implements Workloads and WorkloadRestarter."""
 
     def __init__(self, clusters: EksClusters) -> None:
         self._clusters = clusters
@@ -56,6 +56,19 @@ class KubernetesWorkloads:
                 return _evict(api, what)
             kind = gang_kind(what["apiVersion"], what["kind"])
             return _restart(api, kind, what, reason, is_held=task.is_held)
+
+    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
+        """Resume a gang that is still stopped, since its pods ended late: those of a node without power never do."""
+        api, what = self._clusters.api(node.cluster.name), json.loads(task.scheduler_json)
+        kind = None if what["kind"] == "Pod" else gang_kind(what["apiVersion"], what["kind"])
+        try:
+            with refusals_named(task.name):
+                reason = _stopped_for(api, kind, what) if kind is not None else ""
+                if kind is None or not reason or not _restart(api, kind, what, reason, is_held=False):
+                    raise PlacementRefused(f"{task.name} is not stopped by nodeheal")
+        except NotAccepted as error:
+            raise PlacementRefused(str(error)) from error
+        return task.task_id
 
 
 def _tasks_on(name: str, api: KubernetesApi) -> list[UnmanagedTask]:
@@ -152,6 +165,17 @@ def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason
     if not is_held:
         _patch(api, path, api.get(path), patch_at(kind.suspend, False), _restarted(found, reason))
     return True
+
+
+def _stopped_for(api: KubernetesApi, kind: GangKind, what: Mapping[str, str]) -> str:
+    """Return the reason for which we have stopped an object; empty: it is gone, or not stopped, or by others."""
+    found = api.find(kind.path(what["namespace"], what["name"]))
+    if found is None:
+        return ""
+    if is_queued(found):
+        workload = workload_of(api, found)
+        return str(notes_of(workload.found).get(SUSPENDED_FOR, "")) if workload and not workload.is_active else ""
+    return str(notes_of(found).get(SUSPENDED_FOR, "")) if field_at(found, kind.suspend) else ""
 
 
 def _queue_again(api: KubernetesApi, kind: GangKind, owner: Object, reason: str, *, is_held: bool) -> bool:

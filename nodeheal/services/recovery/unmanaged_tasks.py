@@ -132,8 +132,23 @@ def restart_unmanaged_tasks(request: StepRequest, history: History, seen: Progre
     if home is not None:
         refused += [task for task in owed if not _start(request, task, home, ports)]
     told = f" These tasks were stopped and could not be started again: {_named(refused)}." if refused else ""
-    begun = [each.task for each in known if each.by_us is None]
+    late = [each.task for each in known if each.by_us is None and not each.successor]
+    begun = [task for task in late if not _complete(request, task, history, ports)]
     return told + (f" Look whether these tasks still run, a stop of them was begun: {_named(begun)}." if begun else "")
+
+
+def _complete(request: StepRequest, task: UnmanagedTask, history: History, ports: Ports) -> bool:
+    """Whether a task whose stop took longer than the isolation is started again now by its scheduler."""
+    node = ports.nodes.get(history.incident.node_id)
+    scheduler = ports.scheduler_of(node) if node is not None else None
+    if node is None or scheduler is None or scheduler.restarter is None or not restarts_stopped(scheduler):
+        return False
+    try:
+        successor = scheduler.restarter.restart_unmanaged_task(node, task)
+    except (PlacementRefused, NotFound):
+        return False
+    _note(request, f"{STARTED}{task.short_id}", f"task {task} has stopped late, and is started again", ports, successor)
+    return True
 
 
 def reason_of(request: StepRequest) -> str:
@@ -144,10 +159,10 @@ def reason_of(request: StepRequest) -> str:
 def _start(request: StepRequest, task: UnmanagedTask, home: Node, ports: Ports) -> bool:
     scheduler, restarter = ports.scheduler_of(home), ports.scheduler_of(home).restarter
     try:
-        if restarter is not None:
-            successor = restarter.restart_unmanaged_task(home, task)
-        elif restarts_stopped(scheduler):
+        if restarts_stopped(scheduler):
             successor = task.task_id
+        elif restarter is not None:
+            successor = restarter.restart_unmanaged_task(home, task)
         else:
             raise PlacementRefused(f"nodeheal starts no tasks of {scheduler.kind}")
         text = f"task {task} was started again on {home.node_id}"
