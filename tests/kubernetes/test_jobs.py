@@ -7,6 +7,7 @@ import pytest
 from nodeheal.adapters.kubernetes.api import ApiError
 from nodeheal.adapters.kubernetes.jobs import KubernetesJob, KubernetesJobs
 from nodeheal.adapters.kubernetes.notes import AUTO_RESUME, OWNER_EMAIL, RESTARTS
+from nodeheal.contract import names
 from sandbox.kubernetes.control_plane import ControlPlane
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster, shell
@@ -85,6 +86,14 @@ def test_a_job_is_in_the_state_that_kubernetes_says(
     cluster.create(JOBS, job(name, script, **spec))
 
     cluster.wait(lambda: one(jobs, "Job", name).state == state, f"the job is {state}")
+
+
+def test_nodeheals_own_jobs_are_not_listed(cluster: Cluster, jobs: KubernetesJobs) -> None:
+    name = cluster.name("command")
+    own = f"/apis/batch/v1/namespaces/{names.KUBERNETES_NAMESPACE}/jobs"
+    cluster.create(own, job(name, "true", suspend=True))
+
+    assert name not in {each.name for each in jobs.all(eks.NAME)}
 
 
 @pytest.mark.usefixtures("jobs")

@@ -10,6 +10,7 @@ from nodeheal.adapters.kubernetes.api import ApiError
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.notes import AUTO_RESUME, MAX_RETRIES, RESTARTED_FOR, RESTARTS, SUSPENDED_FOR
 from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
+from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from sandbox.kubernetes.kubelet import Kubelet
@@ -238,6 +239,18 @@ def test_pods_of_daemons_and_those_that_have_ended_are_no_work(place: Place) -> 
 
     found = place.workloads.unmanaged_tasks(place.node, place.gate.placement_of(place.node))
     assert [task for task in found if name in task.name or ended in task.name] == []
+
+
+def test_nodeheals_own_commands_on_a_node_are_no_work(place: Place) -> None:
+    name = place.name = place.cluster.name("command")
+    own = f"/api/v1/namespaces/{names.KUBERNETES_NAMESPACE}/pods"
+    body = {"nodeName": place.broken.name, "containers": [shell("sleep 60")]}
+    place.cluster.create(own, {"metadata": {"name": name}, "spec": body})
+    place.cluster.wait(
+        lambda: place.cluster.api.get(f"{own}/{name}")["status"].get("phase") == "Running", "the command runs"
+    )
+
+    assert place.tasks() == []
 
 
 def service(place: Place, replicas: int = 1) -> str:

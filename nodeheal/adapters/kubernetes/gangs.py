@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeheal.adapters.kubernetes.api import KubernetesApi, Object
+from nodeheal.contract import names
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class GangKind:
         return f"/apis/{self.api_version}/namespaces/{namespace}/{self.plural}/{name}"
 
 
+# nodeheal's own Jobs are nobody's training: its commands on nodes run in its namespace.
+OF_OTHERS = f"metadata.namespace!={names.KUBERNETES_NAMESPACE}"
 _TRAINING_LABEL = "training.kubeflow.org/job-name"
 GANG_KINDS = (
     GangKind("batch/v1", "Job", "jobs", ("spec", "suspend"), "batch.kubernetes.io/job-name"),

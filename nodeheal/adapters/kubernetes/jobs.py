@@ -7,7 +7,7 @@ from datetime import datetime
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, KubernetesApi, Object
-from nodeheal.adapters.kubernetes.gangs import GANG_KINDS, GangKind, controller_of, ending_of, field_at
+from nodeheal.adapters.kubernetes.gangs import GANG_KINDS, OF_OTHERS, GangKind, controller_of, ending_of, field_at
 from nodeheal.adapters.kubernetes.notes import consents_to_restarts, owner_address, restarts_of
 
 _LEADER_WORKER_SET = GangKind(  # it cannot be suspended
@@ -61,7 +61,9 @@ class KubernetesJobs:
 
 def _jobs_of(kind: GangKind, api: KubernetesApi) -> Iterator[KubernetesJob]:
     try:
-        owners = [owner for owner in api.pages(kind.collection) if controller_of(owner) is None]
+        owners = [
+            owner for owner in api.pages(kind.collection, fieldSelector=OF_OTHERS) if controller_of(owner) is None
+        ]
     except ApiError as error:
         if error.status != 404:
             raise

@@ -13,7 +13,16 @@ from typing import Any
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, KubernetesApi, Object, refusals_named
-from nodeheal.adapters.kubernetes.gangs import GangKind, RootOwner, ending_of, field_at, gang_kind, patch_at, root_of
+from nodeheal.adapters.kubernetes.gangs import (
+    OF_OTHERS,
+    GangKind,
+    RootOwner,
+    ending_of,
+    field_at,
+    gang_kind,
+    patch_at,
+    root_of,
+)
 from nodeheal.adapters.kubernetes.kueue import is_queued, workload_of
 from nodeheal.adapters.kubernetes.leader_worker_sets import Group, group_of
 from nodeheal.adapters.kubernetes.notes import (
@@ -72,9 +81,9 @@ class KubernetesWorkloads:
 
 
 def _tasks_on(name: str, api: KubernetesApi) -> list[UnmanagedTask]:
-    """Return what runs on the node of this name: a gang once, and each pod of anything else."""
+    """Return what others run on the node of this name: a gang once, and each pod of anything else."""
     tasks: dict[str, UnmanagedTask] = {}
-    for pod in api.pages("/api/v1/pods", fieldSelector=f"spec.nodeName={name}"):
+    for pod in api.pages("/api/v1/pods", fieldSelector=f"spec.nodeName={name},{OF_OTHERS}"):
         if pod["status"].get("phase") in _ENDED or _MIRROR in (pod["metadata"].get("annotations") or {}):
             continue
         root = root_of(pod, api)
