@@ -148,6 +148,18 @@ def test_what_a_person_has_stopped_stays_so(queued: Queued) -> None:
     assert not queued.is_active()
 
 
+def test_what_a_person_has_started_again_meanwhile_is_not_stopped_again(queued: Queued) -> None:
+    queued.starts(**CONSENT)
+    task = queued.isolates()
+    with pytest.raises(NotAccepted, match="Kueue is evicting JobSet"):
+        queued.workloads.stop_unmanaged_task(queued.node, task, REASON)
+    queued.cluster.api.patch(queued.workload, {"spec": {"active": True}})
+
+    assert not queued.workloads.stop_unmanaged_task(queued.node, task, REASON)
+
+    assert queued.is_active()
+
+
 def test_without_the_owners_consent_the_workload_is_not_touched(queued: Queued) -> None:
     queued.starts()
     task = queued.isolates()

@@ -127,6 +127,18 @@ def test_while_its_pods_are_ending_a_gang_is_not_resumed(place: Place) -> None:
     assert place.stops(task)
 
 
+def test_a_gang_that_a_person_has_resumed_meanwhile_is_not_suspended_again(place: Place) -> None:
+    path, _ = training(place, "jobset", **CONSENT)
+    task = place.isolates()
+    with pytest.raises(NotAccepted, match="2 pods are ending"):
+        place.workloads.stop_unmanaged_task(place.node, task, REASON)
+    place.cluster.api.patch(path, {"spec": {"suspend": False}})
+
+    assert not place.workloads.stop_unmanaged_task(place.node, task, REASON)
+
+    assert place.cluster.api.get(path)["spec"]["suspend"] is False
+
+
 def test_a_gang_whose_pods_have_ended_late_is_resumed_afterwards_and_once(place: Place) -> None:
     """The step's deadline was over before the node came back."""
     path, label = training(place, "pytorch", **CONSENT)

@@ -149,7 +149,7 @@ def _dumped(api_version: str, kind: str, metadata: Mapping[str, Any]) -> str:
 
 
 def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason: str, *, is_held: bool) -> bool:
-    """Suspend, wait, resume. False: it had ended, or others have suspended it.
+    """Suspend, wait, resume. False: it had ended, or others have suspended it, or resumed what we had suspended.
 
     Raises NotAccepted while pods are still ending: the same call goes on from there.
     """
@@ -163,7 +163,7 @@ def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason
     if notes.get(RESTARTED_FOR) == reason:
         return True
     is_suspended = bool(field_at(found, kind.suspend))
-    if is_suspended and notes.get(SUSPENDED_FOR) != reason:
+    if is_suspended is not (notes.get(SUSPENDED_FOR) == reason):  # others have suspended it, or resumed it since
         return False
     if not is_suspended:
         if ending_of(found):
@@ -201,8 +201,10 @@ def _queue_again(api: KubernetesApi, kind: GangKind, owner: Object, reason: str,
     is_stopped = notes_of(workload.found).get(SUSPENDED_FOR) == reason
     if not is_stopped and notes.get(RESTARTED_FOR) == reason:
         return True
+    if is_stopped is workload.is_active:  # others have stopped it, or started it again since
+        return False
     if not is_stopped:
-        if workload.is_evicted or not workload.is_active or ending_of(owner):
+        if workload.is_evicted or ending_of(owner):
             return False
         if notes.get(SUSPENDED_FOR) != reason:
             _patch(api, path, owner, {}, {SUSPENDED_FOR: reason})
