@@ -496,5 +496,5 @@ def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_hav
     [refused] = [turn.result for turn in told.turns if turn.result and turn.result.step is Step.REPLACE]
     assert (refused.outcome, told.incident.state) == (Outcome.REFUSED, IncidentState.ESCALATED)
     assert "has no replacement.by_cluster" in refused.reason
-    assert refused.reason.endswith(": set it to power_down (ParallelCluster)")
+    assert refused.reason.endswith(": set it to power_down (ParallelCluster) or delete_node_claim (Karpenter)")
     assert cluster.node(SPARE).open_incident is None
