@@ -192,8 +192,8 @@ def test_one_that_is_held_stays_suspended_for_a_person(place: Place) -> None:
 
     assert place.stops(held)
 
+    place.cluster.wait(lambda: place.cluster.pods(label) == [], "the pods, which have ended, are gone")
     assert place.cluster.api.get(path)["spec"]["suspend"] is True
-    assert place.cluster.pods(label) == []
 
 
 def test_what_others_have_suspended_or_finished_or_made_anew_is_left_alone(place: Place) -> None:
