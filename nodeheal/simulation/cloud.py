@@ -48,8 +48,7 @@ class Throttles:
     is_running: bool = False
 
     def __post_init__(self) -> None:
-        names = ("ecs_writes", "ecs_reads", "ecs_tags", "send_command", "ec2_writes", "start_execution", "functions")
-        self.buckets = {name: Bucket(*getattr(self.quotas, name)) for name in names}
+        self.buckets = {name: Bucket(*quota) for name, quota in vars(self.quotas).items()}
 
     def take(self, name: str, call: str) -> None:
         """Take a token. Raises NotAccepted, like the real adapters, where AWS throttles."""
@@ -95,7 +94,7 @@ class SimScheduler(MemoryScheduler):
             task.task_id, "MISSING", is_connected=False
         )
         self.on_live: Callable[[], Sequence[TaskChange]] = list
-        self.on_stop_unmanaged: Callable[[Node, UnmanagedTask], None] = lambda node, task: None
+        self.on_stop_unmanaged: Callable[[str, UnmanagedTask], None] = lambda node_id, task: None
 
     def placement_of(self, node: Node) -> NodePlacement:
         self._throttles.take("ecs_reads", "DescribeContainerInstances")
@@ -172,7 +171,7 @@ class SimScheduler(MemoryScheduler):
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         self._throttles.take("ecs_writes", "StopTask")
         if task.task_id in self.unmanaged:
-            self.on_stop_unmanaged(node, task)
+            self.on_stop_unmanaged(node.node_id, task)
             self._unmanaged_stopped.setdefault(reason, []).append(task)
         return super().stop_unmanaged_task(node, task, reason)
 
@@ -180,6 +179,12 @@ class SimScheduler(MemoryScheduler):
         self.placement_of(node)
         self._throttles.take("ecs_writes", "StartTask")
         return super().restart_unmanaged_task(node, task)
+
+    def drain_by_people(self, node_id: str) -> None:
+        """Have a person drain a node."""
+        self.draining.add(node_id)
+        if self.traits.records_holder:
+            self.held_by_people.add(node_id)
 
     def missing(self, reason: str) -> list[UnmanagedTask]:
         """Return the unmanaged tasks that were stopped for this reason, and were not started again."""
@@ -311,8 +316,8 @@ class SimNotifier(MemoryNotifier):
 
 
 class SimLivenessProbes:
-    """Implements LivenessProbes: the scheduler and the command channel report the node's true state. Slurm is not
-    queried.
+    """Implements LivenessProbes: the scheduler and the command channel report the node's true state. Others than
+    ECS are not asked.
     """
 
     def __init__(self, fleet: Fleet, throttles: Throttles) -> None:
@@ -329,5 +334,5 @@ class SimLivenessProbes:
             return [ProbeAnswer("ecs" if is_asked else "ssm", is_up=True, text="its agent is connected")]
         scheduler = ProbeAnswer("ecs", is_up=False, text="its agent is not connected")
         if not is_asked:
-            scheduler = ProbeAnswer("slurm", is_up=None, text="not asked")
+            scheduler = ProbeAnswer(node.cluster.kind.lower(), is_up=None, text="not asked")
         return [scheduler, ProbeAnswer("ssm", is_up=False, text="no ping", is_unreachable=known.rebooting)]

@@ -15,7 +15,7 @@ from nodeheal.services.jobs import job_nodes
 from nodeheal.services.recovery import return_to_service, unmanaged_tasks
 from nodeheal.simulation.cloud import SimWorkflows
 from nodeheal.simulation.faults import Fault, Kind
-from nodeheal.simulation.setting import CALM, OperatorTimes, Setting, SlurmJobs, Work, with_slurm
+from nodeheal.simulation.setting import CALM, OperatorTimes, Setting, SlurmJobs, Work, on_cluster
 from nodeheal.simulation.slurm import SlurmCluster
 from nodeheal.simulation.stores import SimIncidents
 from nodeheal.simulation.world import World
@@ -55,7 +55,7 @@ def calm(
         policy=policy,
         operators=OperatorTimes(page_seconds=1e9, round_seconds=1e9, answer_seconds=1_200, spread=0.01),
     )
-    return World(with_slurm(setting, work) if isinstance(work, SlurmJobs) else setting)
+    return World(on_cluster(setting, work) if isinstance(work, SlurmJobs) else setting)
 
 
 def strike(world: World, at: float, number: int = 0, kind: Kind = OFF_THE_BUS, cure: str = "reboot") -> None:
@@ -126,8 +126,7 @@ def _first(world: World) -> str:
 
 
 def a_node_that_people_have_drained_fails(world: World) -> None:
-    world.scheduler.draining.add(_first(world))
-    world.scheduler.held_by_people |= {_first(world)} if world.scheduler.traits.records_holder else set()
+    world.scheduler.drain_by_people(_first(world))
     world.co_tenants.drained.add(_first(world))
     strike(world, 60)
 
@@ -140,9 +139,9 @@ def a_node_with_a_task_of_others_fails(world: World) -> None:
 
 def submit(world: World, *sizes: int, may_requeue: bool = True) -> None:
     """Jobs of Slurm, of so many nodes each."""
-    assert world.parts.slurm is not None
+    assert world.parts.cluster is not None
     for size in sizes:
-        world.parts.slurm.submit(size, 5 * HOUR, may_requeue=may_requeue)
+        world.parts.cluster.submit(size, 5 * HOUR, may_requeue=may_requeue)
 
 
 def a_job_on_all_nodes_loses_one(world: World) -> None:
