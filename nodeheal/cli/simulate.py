@@ -79,7 +79,9 @@ InjectedFailures = Annotated[
 ]
 Mass = Annotated[int, typer.Option(min=0, help="so many nodes fail within a second: breaker raised, and as it ships")]
 Latencies = Annotated[LatencyName, typer.Option(help="aws: commands begin after 3 s, reboots 5 s after theirs")]
-Schedulers = Annotated[SchedulerName, typer.Option(help="slurm, kubernetes: it starts all jobs itself, and nodeheal none")]
+Schedulers = Annotated[
+    SchedulerName, typer.Option(help="slurm, kubernetes: it starts all jobs itself, and nodeheal none")
+]
 Resets = Annotated[bool, typer.Option("--reset-gpu", help="in that schedule GPUs are reset before nodes are rebooted")]
 OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
 Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]

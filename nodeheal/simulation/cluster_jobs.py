@@ -145,8 +145,9 @@ class ClusterJobs(Generic[Job]):
 
     def _schedule(self) -> None:
         """Start waiting jobs, in order; a smaller job may overtake a larger one."""
-        free = [name for name, node in self._fleet.nodes.items() if self._is_free(node)]
-        for job in [one for one in self.jobs.values() if self._may_start(one)]:
+        waiting = [job for job in self.jobs.values() if self._may_start(job)]
+        free = [name for name, node in self._fleet.nodes.items() if self._is_free(node)] if waiting else []
+        for job in waiting:
             if job.size <= len(free):
                 job.nodes = tuple(self._stream.sample(free, job.size))
                 free = [name for name in free if name not in job.nodes]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Any, TypeVar, cast
 
 from nodeheal.adapters.kubernetes.access import EksClusters
@@ -92,7 +93,8 @@ class KubernetesCluster(ClusterJobs[Gang]):
         super().__init__("kubernetes", wanted, agenda, chance, trace, fleet)
         self._given = wanted
         self._people = chance.of("kubernetes people")
-        self._objects: dict[str, Object] = {}  # nodes and gangs, by path
+        self._nodes: dict[str, Object] = {}  # as the API has them, by their machines
+        self._gangs: dict[str, Object] = {}  # by path
         self._made = 0
         self.services: list[Service] = []
         self.pods: dict[str, Pod] = {}
@@ -125,18 +127,18 @@ class KubernetesCluster(ClusterJobs[Gang]):
     def read(self, path: str) -> Object:
         """Return an object. Raises ApiError."""
         self._register()
-        if path not in self._objects:
+        known = self._nodes if path.startswith(NODES) else self._gangs
+        if _key(path) not in known:
             raise ApiError(404, "NotFound", path)
-        return self._objects[path]
+        return known[_key(path)]
 
     def listed(self, path: str, selectors: Mapping[str, str]) -> list[Object]:
         """Return the objects of a list."""
         self._register()
         if path == NODES:
-            return [found for place, found in self._objects.items() if place.startswith(f"{NODES}/")]
+            return list(self._nodes.values())
         if "fieldSelector" in selectors:
-            node = self._objects.get(f"{NODES}/{selectors['fieldSelector'].partition('=')[2]}")
-            return [] if node is None else list(self._pods_on(machine_of(node)))
+            return list(self._pods_on(_key(f"{NODES}/{selectors['fieldSelector'].partition('=')[2]}")))
         label, _, name = selectors["labelSelector"].partition("=")
         gang = self.jobs.get(name)
         there = () if gang is None or gang.kind.job_label != label else gang.nodes
@@ -173,16 +175,17 @@ class KubernetesCluster(ClusterJobs[Gang]):
         return body
 
     def _write(self, path: str, change: Object, manager: str) -> Object:
-        before = self._objects[path]
+        before = self.read(path)
         after = _merged(before, change)
         after["metadata"]["resourceVersion"] = str(int(before["metadata"]["resourceVersion"]) + 1)
         if is_cordoned(before) != is_cordoned(after):
             owned = {"manager": manager, "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
             after["metadata"]["managedFields"] = [owned] if is_cordoned(after) else []
-        self._objects[path] = after
         if path.startswith(NODES):
+            self._nodes[_key(path)] = after
             self._node_changed(before, after, manager)
         else:
+            self._gangs[path] = after
             self._gang_changed(self.jobs[after["metadata"]["uid"]], before, after, manager)
         return after
 
@@ -191,19 +194,15 @@ class KubernetesCluster(ClusterJobs[Gang]):
     def _register(self) -> None:
         """Have each kubelet register its node, and the nodes of machines that are gone deleted."""
         for node_id, node in self._fleet.nodes.items():
-            path = _path_of(node_id)
-            if path not in self._objects and node.is_up:
-                metadata = {"name": path.rpartition("/")[2], "resourceVersion": "1", "annotations": {}}
-                self._objects[path] = {"metadata": metadata, "spec": {"providerID": f"aws:///zone/{node_id}"}}
-        for path in [path for path in self._objects if path.startswith(NODES)]:
-            if machine_of(self._objects[path]) not in self._fleet.nodes:
-                self.draining.discard(machine_of(self._objects[path]))
-                del self._objects[path]
+            if node_id not in self._nodes and node.is_up:
+                metadata = {"name": _path_of(node_id).rpartition("/")[2], "resourceVersion": "1"}
+                self._nodes[node_id] = {"metadata": metadata, "spec": {"providerID": f"aws:///zone/{node_id}"}}
+        for node_id in self._nodes.keys() - self._fleet.nodes.keys():
+            self.draining.discard(node_id)
+            del self._nodes[node_id]
 
     def _takes_pods(self, node_id: str) -> bool:
-        self._register()
-        found = self._objects.get(_path_of(node_id))
-        return found is not None and _is_open(found)
+        return node_id in self._nodes and _is_open(self._nodes[node_id])
 
     def _node_changed(self, before: Object, after: Object, manager: str) -> None:
         node_id, incident = machine_of(after), isolated_for(after)
@@ -221,18 +220,16 @@ class KubernetesCluster(ClusterJobs[Gang]):
     def cordon(self, node_id: str, *, is_to_be: bool = True) -> None:
         """Have a person cordon or uncordon a node."""
         self._register()
-        path = _path_of(node_id)
-        if path not in self._objects or is_cordoned(self._objects[path]) == is_to_be:
+        if node_id not in self._nodes or is_cordoned(self._nodes[node_id]) == is_to_be:
             return
         self._trace.tell("cordons" if is_to_be else "uncordons", node_id)
         (self.cordoned.add if is_to_be else self.cordoned.discard)(node_id)
-        self._write(path, {"spec": {"unschedulable": True if is_to_be else None}}, PERSON)
+        self._write(_path_of(node_id), {"spec": {"unschedulable": True if is_to_be else None}}, PERSON)
 
     def _somebody_cordons(self) -> None:
         node_id = self._people.choice(list(self._fleet.nodes))
-        found = self._objects.get(_path_of(node_id))
-        if found is not None:
-            self.cordon(node_id, is_to_be=not is_cordoned(found))
+        if node_id in self._nodes:
+            self.cordon(node_id, is_to_be=not is_cordoned(self._nodes[node_id]))
 
     # Gangs
 
@@ -242,7 +239,7 @@ class KubernetesCluster(ClusterJobs[Gang]):
         notes = {AUTO_RESUME: "true"} if may_requeue else {}
         notes |= {MAX_RETRIES: str(most)} if most is not None else {}
         metadata = {"namespace": _NAMESPACE, "name": name, "uid": name, "resourceVersion": "1", "annotations": notes}
-        self._objects[gang.path] = {"metadata": metadata, **patch_at(gang.kind.suspend, False)}
+        self._gangs[gang.path] = {"metadata": metadata, **patch_at(gang.kind.suspend, False)}
         return gang
 
     def _gang_changed(self, gang: Gang, before: Object, after: Object, manager: str) -> None:
@@ -254,6 +251,8 @@ class KubernetesCluster(ClusterJobs[Gang]):
                 node_id = self.asked_on[after["metadata"]["annotations"][SUSPENDED_FOR]]
                 self.on_stopped(node_id, self._task_of(gang))
                 self.on_requeued(node_id, gang)
+            else:
+                gang.not_before = inf
             if gang.nodes and not gang.is_completing:
                 self._leave(gang, self._is_out)
         if was_suspended and not is_suspended:
@@ -265,12 +264,12 @@ class KubernetesCluster(ClusterJobs[Gang]):
 
     def _task_of(self, gang: Gang) -> UnmanagedTask:
         """Return what nodeheal should know of it now."""
-        notes = self._objects[gang.path]["metadata"]["annotations"]
+        notes = self._gangs[gang.path]["metadata"]["annotations"]
         spent = gang.most_restarts is not None and gang.restarted_by_nodeheal >= gang.most_restarts
         return UnmanagedTask(gang.job_id, gang.job_id, may_be_stopped=AUTO_RESUME in notes and not spent)
 
-    def hold(self, job_id: str) -> None:
-        """Leave a gang suspended until a person resumes it."""
+    def resume_later(self, job_id: str) -> None:
+        """Have a person resume a gang that nodeheal has left suspended."""
         gang = self.jobs.get(job_id)
         if gang is not None and gang.suspended_by == NODEHEAL and gang.not_before <= self._agenda.now:
             seconds = lognormal(self._people, HELD_SECONDS, 0.5)
@@ -309,7 +308,7 @@ class KubernetesCluster(ClusterJobs[Gang]):
 
     def _is_over(self, job: Gang) -> None:
         super()._is_over(job)
-        del self._objects[job.path]
+        del self._gangs[job.path]
 
     def _leave(self, job: Gang, then: Callable[[Gang], None]) -> None:
         if job.end is not None:
@@ -348,14 +347,17 @@ class KubernetesCluster(ClusterJobs[Gang]):
             yield _shown(pod.name, pod.name, node_id, owners)
 
     def _schedule(self) -> None:
+        self._register()
         super()._schedule()
         for pod in [pod for pod in self.pods.values() if pod.node_id not in self._fleet.nodes]:
             self._forget(pod)
         for service in self.services if not self._fleet.is_over else ():
+            if len(service.pods) == REPLICAS:
+                continue
             taken = {pod.node_id for pod in service.pods}
             free = [node.node_id for node in self._fleet.nodes.values() if node.is_up and node.node_id not in taken]
             free = [node_id for node_id in free if self._takes_pods(node_id)]
-            for node_id in free[: max(0, REPLICAS - len(service.pods))]:
+            for node_id in free[: REPLICAS - len(service.pods)]:
                 self._starts(self._add_pod(node_id, service))
 
     def _add_pod(self, node_id: str, service: Service | None = None) -> Pod:
@@ -411,6 +413,11 @@ class KubernetesCluster(ClusterJobs[Gang]):
 def _path_of(node_id: str) -> str:
     """Return where the API has a node: hybrid ones are named after their machine."""
     return f"{NODES}/{node_id if node_id.startswith('mi-') else f'ip-{node_id}'}"
+
+
+def _key(path: str) -> str:
+    """Return the machine of a node's path; any other path as it is."""
+    return path.rpartition("/")[2].removeprefix("ip-") if path.startswith(NODES) else path
 
 
 def _is_open(found: Object) -> bool:
@@ -501,7 +508,7 @@ class SimKubernetes(SimScheduler):
     def with_faults(self, injector: Injector) -> "SimKubernetes":
         """Return the same scheduler, as functions have it: they may fail, or be overtaken, at each call of the API."""
         same = copy(self)
-        same._use(cast(KubernetesApi, FaultInjectingPort("kubernetes", self._api, injector)))
+        same._use(cast("KubernetesApi", FaultInjectingPort("kubernetes", self._api, injector)))
         return same
 
     def as_scheduler(self, kind: SchedulerKind) -> Scheduler:
@@ -523,7 +530,7 @@ class SimKubernetes(SimScheduler):
         self._cluster.asked_on[reason] = node.node_id
         is_done = self._workloads.stop_unmanaged_task(node, task, reason)
         if is_done and task.is_held:
-            self._cluster.hold(task.task_id)
+            self._cluster.resume_later(task.task_id)
         return is_done
 
     def drain_by_people(self, node_id: str) -> None:

@@ -64,8 +64,8 @@ _MODES = (Mode.act,) * 7 + (Mode.approve,) * 2 + (Mode.observe,)
 
 def schedule(number: int, scheduler: SchedulerKind = SchedulerKind.ECS, *, resets: bool = False) -> Setting:
     """Return the setting of this number. A number is one run of ECS, under which it is recorded and replayed. On nodes
-    of Slurm or Kubernetes it is another run, with the same faults; so is that with `resets`, where GPUs are reset before nodes are
-    rebooted.
+    of Slurm or Kubernetes it is another run, with the same faults; so is that with `resets`, where GPUs are reset
+    before nodes are rebooted.
     """
     drawn = _schedule(number)
     drawn = (

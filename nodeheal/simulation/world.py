@@ -10,6 +10,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, Superseded
+from nodeheal.domain.fleet.unmanaged_tasks import tasks_not_restarted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.operations.engine import machine_gone, machine_stopped
@@ -157,8 +158,17 @@ class World:
         if isinstance(cluster, KubernetesCluster):
             cluster.cordoned = self.co_tenants.drained
             cluster.on_resumed, cluster.on_evicted = watch.gang_resumed, watch.pod_evicted
+            self.operators.on_over = self._resume_what_is_left
         if isinstance(self.scheduler, SimSlurm):
             self.scheduler.on_hand_over = self.machines.remake
+
+    def _resume_what_is_left(self, incident_id: str) -> None:
+        """Have people resume, sooner or later, what the end of an incident says that it has left suspended."""
+        cluster = self.parts.cluster
+        if incident_id not in self.incidents.incidents or not isinstance(cluster, KubernetesCluster):
+            return
+        for task in tasks_not_restarted(self.incidents.history(incident_id).timeline):
+            cluster.resume_later(task.task_id)
 
     def _come_into_force(self, policy: RecoveryPolicy) -> None:
         """Activate a policy: services get this one from now on."""

@@ -10,7 +10,7 @@ import pytest
 from nodeheal.cli.simulated import tell
 from nodeheal.contract.vocabulary import Ending, NodeState, SchedulerKind
 from nodeheal.services.recovery import unmanaged_tasks
-from nodeheal.simulation import slurm
+from nodeheal.simulation import cluster_jobs
 from nodeheal.simulation.mass_failure import settings_of
 from nodeheal.simulation.report import report_of
 from nodeheal.simulation.runner import run_world
@@ -41,7 +41,7 @@ def _played(happen: Callable[[World], None], jobs: SlurmJobs = SLURM, until: flo
 
 
 def _cluster(world: World) -> SlurmCluster:
-    assert world.parts.cluster is not None
+    assert isinstance(world.parts.cluster, SlurmCluster)
     return world.parts.cluster
 
 
@@ -65,7 +65,7 @@ def test_a_job_is_requeued_off_a_node_that_fails_and_runs_again_when_slurm_has_n
 
 
 def test_a_job_whose_owner_has_not_agreed_runs_until_the_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm, "HANGS", 1.0)
+    monkeypatch.setattr(cluster_jobs, "HANGS", 1.0)
     told: list[str] = []
     world = calm(ACT, SLURM)
     world.trace._read = told.append
@@ -81,7 +81,7 @@ def test_a_job_whose_owner_has_not_agreed_runs_until_the_reboot(monkeypatch: pyt
 def test_jobs_that_slurm_ends_are_reported_and_no_training_time_that_nodeheal_does_not_know(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(slurm, "HANGS", 1.0)
+    monkeypatch.setattr(cluster_jobs, "HANGS", 1.0)
     world = _played(_a_job_of_somebody_who_has_not_agreed)
 
     tell(report_of(world), "nodeheal simulate", as_json=False, latency="none")
