@@ -34,6 +34,7 @@ class ClusterJob:
     nodes: tuple[str, ...] = ()  # allocated nodes; empty: it waits
     is_completing: bool = False
     not_before: float = 0.0
+    suspended_by: str = ""  # empty: it is not suspended, as no job of Slurm is
     end: Due | None = None
 
     @property

@@ -280,14 +280,18 @@ def a_job_is_requeued_once(seen: Seen, before: Collection[Requeue], requeue: Req
         yield Violation(seen.agenda.now, a_job_is_requeued_once.__name__, requeue.node_id, told)
 
 
-def requeued_jobs_run_again(seen: Seen, job_id: str) -> Iterator[Violation]:
-    """A requeued job does not wait while enough nodes idle that nodeheal has resumed: Slurm can use them."""
-    job = seen.cluster.jobs.get(job_id) if seen.cluster is not None else None
+def requeued_jobs_run_again(seen: Seen, requeue: Requeue) -> Iterator[Violation]:
+    """A requeued job does not wait while enough nodes idle that nodeheal has resumed: its cluster can use them. A gang
+    of Kubernetes whose pods have not ended in time stays suspended until its incident ends.
+    """
+    job = seen.cluster.jobs.get(requeue.job_id) if seen.cluster is not None else None
+    if job is not None and job.suspended_by and seen.incidents.incidents[requeue.incident_id].state in LIVE:
+        return
     room = [node.node_id for node in seen.nodes.nodes.values() if _has_room(seen, node)]
     has_waited = job is not None and job.is_waiting and seen.agenda.now - job.not_before > _TO_GIVE_BACK_SECONDS
     if job is not None and has_waited and job.size <= len(room):
         told = f"it waits for {job.size} nodes, and these are in service and idle: {', '.join(room)}"
-        yield Violation(seen.agenda.now, requeued_jobs_run_again.__name__, f"job {job_id}", told)
+        yield Violation(seen.agenda.now, requeued_jobs_run_again.__name__, f"job {requeue.job_id}", told)
 
 
 def _has_room(seen: Seen, node: Node) -> bool:

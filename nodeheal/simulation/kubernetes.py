@@ -53,7 +53,6 @@ class Gang(ClusterJob):
     kind: GangKind = GANG_KINDS[0]
     most_restarts: int | None = None
     restarted_by_nodeheal: int = 0
-    suspended_by: str = ""  # empty: it is not suspended
 
     @property
     def path(self) -> str:
@@ -110,7 +109,9 @@ class KubernetesCluster(ClusterJobs[Gang]):
 
     def begin(self) -> None:
         self._register()
-        self.services = [Service(f"web-{n}", self._stream.choice((1, 2, 2, 3))) for n in range(self._given.services)]
+        self.services = [
+            Service(f"web-{n}", self._stream.choice(self._given.floors)) for n in range(self._given.services)
+        ]
         for node_id in self._fleet.nodes:
             if self._stream.random() < self._given.bare:
                 self._add_pod(node_id)
@@ -234,7 +235,7 @@ class KubernetesCluster(ClusterJobs[Gang]):
     # Gangs
 
     def _make(self, job_id: str, size: int, seconds: float, may_requeue: bool) -> Gang:
-        name, most = f"gang-{job_id}", self._stream.choice((None, 1, 2, 3))
+        name, most = f"gang-{job_id}", self._stream.choice(self._given.most_restarts)
         gang = Gang(name, size, seconds, may_requeue, kind=self._stream.choice(GANG_KINDS), most_restarts=most)
         notes = {AUTO_RESUME: "true"} if may_requeue else {}
         notes |= {MAX_RETRIES: str(most)} if most is not None else {}

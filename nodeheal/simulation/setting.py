@@ -109,7 +109,9 @@ class SlurmJobs(ClusterWork):
 class KubernetesJobs(ClusterWork):
     """The jobs and services on a pool of Kubernetes nodes, and who else acts there."""
 
-    services: int = 2  # each with a pod on three nodes, and a disruption budget
+    most_restarts: tuple[int | None, ...] = (None, 1, 2, 3)  # of a job, by its owner's word: one of these; None: any
+    services: int = 2  # each with a pod on three nodes
+    floors: tuple[int, ...] = (1, 2, 2, 3)  # pods that its disruption budget wants to be ready: one of these
     bare: float = 0.1  # share of the nodes with a pod that no controller makes again
     refused: float = 0.0  # share of calls that the API server refuses, or whose answer is lost
     cordons_a_day: float = 0.0  # times that a person cordons a node, or uncordons one that is cordoned

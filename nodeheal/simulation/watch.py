@@ -168,7 +168,7 @@ class Watch:
         requeue = Requeue(job.job_id, node_id, node.open_incident or "")
         self._hold(a_job_is_requeued_once(self.seen, self.requeues, requeue))
         self.requeues.append(requeue)
-        self._look_for_it_later(job)
+        self._look_for_it_later(job, requeue)
 
     def gang_resumed(self, gang: Gang) -> None:
         """Check that nodeheal resumes a gang of Kubernetes."""
@@ -179,13 +179,13 @@ class Watch:
         """Check that nodeheal has evicted a pod of a service."""
         self._hold(no_service_falls_below_its_floor(self.seen, service))
 
-    def _look_for_it_later(self, job: ClusterJob) -> None:
+    def _look_for_it_later(self, job: ClusterJob, requeue: Requeue) -> None:
         """Schedule a check whether it runs again, and another while it does not."""
 
         def look() -> Iterator[Violation]:
-            yield from requeued_jobs_run_again(self.seen, job.job_id)
+            yield from requeued_jobs_run_again(self.seen, requeue)
             if job.is_waiting:
-                self._look_for_it_later(job)
+                self._look_for_it_later(job, requeue)
 
         self.look_later(SETTLED_SECONDS, look)
 
