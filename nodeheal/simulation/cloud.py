@@ -315,24 +315,30 @@ class SimNotifier(MemoryNotifier):
         return Delivery.SENT
 
 
+_ASKED = {
+    SchedulerKind.ECS: ("ecs_reads", "DescribeContainerInstances"),
+    SchedulerKind.KUBERNETES: ("kubernetes", "the API server of training"),
+}
+
+
 class SimLivenessProbes:
-    """Implements LivenessProbes: the scheduler and the command channel report the node's true state. Others than
-    ECS are not asked.
+    """Implements LivenessProbes: the scheduler and the command channel report the node's true state. Slurm is not
+    queried.
     """
 
     def __init__(self, fleet: Fleet, throttles: Throttles) -> None:
         self._fleet, self._throttles = fleet, throttles
 
     def ask(self, node: Node) -> Sequence[ProbeAnswer]:
-        is_asked = node.cluster.kind is SchedulerKind.ECS
+        is_asked, name = node.cluster.kind in _ASKED, node.cluster.kind.lower()
         if is_asked:
-            self._throttles.take("ecs_reads", "DescribeContainerInstances")
+            self._throttles.take(*_ASKED[node.cluster.kind])
         known = self._fleet.nodes.get(node.node_id)
         if known is None or known.is_gone:
             return [ProbeAnswer("ec2", is_up=False, text="its machine is terminated", gone="terminated")]
         if known.is_up:
-            return [ProbeAnswer("ecs" if is_asked else "ssm", is_up=True, text="its agent is connected")]
-        scheduler = ProbeAnswer("ecs", is_up=False, text="its agent is not connected")
+            return [ProbeAnswer(name if is_asked else "ssm", is_up=True, text="its agent is connected")]
+        scheduler = ProbeAnswer(name, is_up=False, text="its agent is not connected")
         if not is_asked:
-            scheduler = ProbeAnswer(node.cluster.kind.lower(), is_up=None, text="not asked")
+            scheduler = ProbeAnswer(name, is_up=None, text="not asked")
         return [scheduler, ProbeAnswer("ssm", is_up=False, text="no ping", is_unreachable=known.rebooting)]
