@@ -17,8 +17,9 @@ from nodeheal.adapters.kubernetes.api import BUDGET_CAUSE, ApiError, KubernetesA
 from nodeheal.adapters.kubernetes.gangs import GANG_KINDS, GangKind, field_at, patch_at
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.nodes import NODES, is_cordoned, isolated_for, machine_of
+from nodeheal.adapters.kubernetes.notes import AUTO_RESUME, MAX_RETRIES, SUSPENDED_FOR
 from nodeheal.adapters.kubernetes.scheduler import TRAITS
-from nodeheal.adapters.kubernetes.workloads import AUTO_RESUME, MAX_RETRIES, SUSPENDED_FOR, KubernetesWorkloads
+from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.holder import Holder
@@ -139,7 +140,8 @@ class KubernetesCluster(ClusterJobs[Gang]):
         if path == NODES:
             return list(self._nodes.values())
         if "fieldSelector" in selectors:
-            return list(self._pods_on(_key(f"{NODES}/{selectors['fieldSelector'].partition('=')[2]}")))
+            name = selectors["fieldSelector"].partition(",")[0].partition("=")[2]
+            return list(self._pods_on(_key(f"{NODES}/{name}")))
         label, _, name = selectors["labelSelector"].partition("=")
         gang = self.jobs.get(name)
         there = () if gang is None or gang.kind.job_label != label else gang.nodes
@@ -513,7 +515,7 @@ class SimKubernetes(SimScheduler):
         return same
 
     def as_scheduler(self, kind: SchedulerKind) -> Scheduler:
-        return Scheduler(kind, self.traits, self, workloads=self)
+        return Scheduler(kind, self.traits, self, workloads=self, restarter=self)
 
     def placement_of(self, node: Node) -> NodePlacement:
         return self._gate.placement_of(node)
@@ -533,6 +535,9 @@ class SimKubernetes(SimScheduler):
         if is_done and task.is_held:
             self._cluster.resume_later(task.task_id)
         return is_done
+
+    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
+        return self._workloads.restart_unmanaged_task(node, task)
 
     def drain_by_people(self, node_id: str) -> None:
         self._cluster.cordon(node_id)

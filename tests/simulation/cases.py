@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from nodeheal.adapters.kubernetes import workloads
+from nodeheal.adapters.kubernetes import notes, workloads
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
 from nodeheal.contract.vocabulary import Action, Provider
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -281,7 +281,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Jobs]] = 
         KUBERNETES,
     ),
     "no_gang_is_restarted_above_its_count": (
-        cut(workloads._may_restart, "_count(notes.get(RESTARTS)) < _count(notes[MAX_RETRIES])", "True"),
+        cut(notes.may_restart, "restarts_of(found) < _count(notes[MAX_RETRIES])", "True"),
         a_gang_on_half_of_the_nodes_loses_two,
         ACT,
         KUBERNETES,

@@ -8,6 +8,7 @@ import pytest
 
 from nodeheal.adapters.kubernetes import gate, nodes, workloads
 from nodeheal.adapters.kubernetes.api import Object
+from nodeheal.adapters.kubernetes.notes import RESTARTED_FOR
 from nodeheal.contract.vocabulary import Ending, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -69,7 +70,7 @@ def _the_answer_to_a_resume_is_lost(world: World) -> None:
 
     def once(path: str, change: Object) -> Object:
         after = patch(path, change)
-        if workloads.RESTARTED_FOR in change["metadata"].get("annotations", ()) and not lost:
+        if RESTARTED_FOR in change["metadata"].get("annotations", ()) and not lost:
             lost.append(path)
             raise NotAccepted("the API server has not answered")
         return after
@@ -143,7 +144,7 @@ def test_a_gang_is_restarted_on_other_nodes_while_its_node_is_healed() -> None:
 
 def test_a_gang_whose_node_panics_is_resumed_before_its_incident_ends(monkeypatch: Patch) -> None:
     whole = _played(_the_node_of_a_gang_panics, until=2 * HOUR, policy=QUICK)
-    cut(unmanaged_tasks._complete, "restarts_stopped(ports.scheduler_of(node))")(monkeypatch)
+    cut(unmanaged_tasks._complete, "restarts_stopped(scheduler)")(monkeypatch)
     without = _played(_the_node_of_a_gang_panics, until=2 * HOUR, policy=QUICK)
 
     restarts = [[gang.restarted_by_nodeheal for gang in _cluster(world).jobs.values()] for world in (whole, without)]
