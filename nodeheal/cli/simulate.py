@@ -33,6 +33,7 @@ class SchedulerName(StrEnum):
 
     ecs = "ecs"
     slurm = "slurm"
+    kubernetes = "kubernetes"
 
 
 class Breaker(StrEnum):
@@ -78,7 +79,9 @@ InjectedFailures = Annotated[
 ]
 Mass = Annotated[int, typer.Option(min=0, help="so many nodes fail within a second: breaker raised, and as it ships")]
 Latencies = Annotated[LatencyName, typer.Option(help="aws: commands begin after 3 s, reboots 5 s after theirs")]
-Schedulers = Annotated[SchedulerName, typer.Option(help="slurm: Slurm starts all jobs itself, and nodeheal none")]
+Schedulers = Annotated[
+    SchedulerName, typer.Option(help="slurm, kubernetes: it starts all jobs itself, and nodeheal none")
+]
 Resets = Annotated[bool, typer.Option("--reset-gpu", help="in that schedule GPUs are reset before nodes are rebooted")]
 OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
 Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]
@@ -189,12 +192,12 @@ def _pools(
     given: dict[str, Any], pool_nodes: int, policy: Path | None, harsh: bool, only: str, scheduler: SchedulerName
 ) -> "list[Setting]":
     from nodeheal.simulation.runner import pools_of
-    from nodeheal.simulation.setting import HARSH, Cloud, Others, Setting, SlurmJobs, with_slurm
+    from nodeheal.simulation.setting import HARSH, Cloud, KubernetesJobs, Others, Setting, SlurmJobs, on_cluster
 
     document = read_policy(policy) if policy is not None else None
     setting = Setting(**given, policy=document, cloud=HARSH if harsh else Cloud(), others=Others())
-    if scheduler is SchedulerName.slurm:
-        setting = with_slurm(setting, SlurmJobs())
+    if scheduler is not SchedulerName.ecs:
+        setting = on_cluster(setting, SlurmJobs() if scheduler is SchedulerName.slurm else KubernetesJobs())
     pools = pools_of(setting, pool_nodes)
     wanted = [one for one in pools if only in ("", one.pool)]
     if not wanted:

@@ -48,8 +48,7 @@ class Throttles:
     is_running: bool = False
 
     def __post_init__(self) -> None:
-        names = ("ecs_writes", "ecs_reads", "ecs_tags", "send_command", "ec2_writes", "start_execution", "functions")
-        self.buckets = {name: Bucket(*getattr(self.quotas, name)) for name in names}
+        self.buckets = {name: Bucket(*quota) for name, quota in vars(self.quotas).items()}
 
     def take(self, name: str, call: str) -> None:
         """Take a token. Raises NotAccepted, like the real adapters, where AWS throttles."""
@@ -95,7 +94,7 @@ class SimScheduler(MemoryScheduler):
             task.task_id, "MISSING", is_connected=False
         )
         self.on_live: Callable[[], Sequence[TaskChange]] = list
-        self.on_stop_unmanaged: Callable[[Node, UnmanagedTask], None] = lambda node, task: None
+        self.on_stop_unmanaged: Callable[[str, UnmanagedTask], None] = lambda node_id, task: None
 
     def placement_of(self, node: Node) -> NodePlacement:
         self._throttles.take("ecs_reads", "DescribeContainerInstances")
@@ -172,7 +171,7 @@ class SimScheduler(MemoryScheduler):
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         self._throttles.take("ecs_writes", "StopTask")
         if task.task_id in self.unmanaged:
-            self.on_stop_unmanaged(node, task)
+            self.on_stop_unmanaged(node.node_id, task)
             self._unmanaged_stopped.setdefault(reason, []).append(task)
         return super().stop_unmanaged_task(node, task, reason)
 
@@ -180,6 +179,12 @@ class SimScheduler(MemoryScheduler):
         self.placement_of(node)
         self._throttles.take("ecs_writes", "StartTask")
         return super().restart_unmanaged_task(node, task)
+
+    def drain_by_people(self, node_id: str) -> None:
+        """Have a person drain a node."""
+        self.draining.add(node_id)
+        if self.traits.records_holder:
+            self.held_by_people.add(node_id)
 
     def missing(self, reason: str) -> list[UnmanagedTask]:
         """Return the unmanaged tasks that were stopped for this reason, and were not started again."""
@@ -310,6 +315,12 @@ class SimNotifier(MemoryNotifier):
         return Delivery.SENT
 
 
+_ASKED = {
+    SchedulerKind.ECS: ("ecs_reads", "DescribeContainerInstances"),
+    SchedulerKind.KUBERNETES: ("kubernetes", "the API server of training"),
+}
+
+
 class SimLivenessProbes:
     """Implements LivenessProbes: the scheduler and the command channel report the node's true state. Slurm is not
     queried.
@@ -319,15 +330,15 @@ class SimLivenessProbes:
         self._fleet, self._throttles = fleet, throttles
 
     def ask(self, node: Node) -> Sequence[ProbeAnswer]:
-        is_asked = node.cluster.kind is SchedulerKind.ECS
+        is_asked, name = node.cluster.kind in _ASKED, node.cluster.kind.lower()
         if is_asked:
-            self._throttles.take("ecs_reads", "DescribeContainerInstances")
+            self._throttles.take(*_ASKED[node.cluster.kind])
         known = self._fleet.nodes.get(node.node_id)
         if known is None or known.is_gone:
             return [ProbeAnswer("ec2", is_up=False, text="its machine is terminated", gone="terminated")]
         if known.is_up:
-            return [ProbeAnswer("ecs" if is_asked else "ssm", is_up=True, text="its agent is connected")]
-        scheduler = ProbeAnswer("ecs", is_up=False, text="its agent is not connected")
+            return [ProbeAnswer(name if is_asked else "ssm", is_up=True, text="its agent is connected")]
+        scheduler = ProbeAnswer(name, is_up=False, text="its agent is not connected")
         if not is_asked:
-            scheduler = ProbeAnswer("slurm", is_up=None, text="not asked")
+            scheduler = ProbeAnswer(name, is_up=None, text="not asked")
         return [scheduler, ProbeAnswer("ssm", is_up=False, text="no ping", is_unreachable=known.rebooting)]

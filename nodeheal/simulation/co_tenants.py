@@ -21,7 +21,7 @@ from nodeheal.simulation.drills import SimDrills
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.operators import Operators
-from nodeheal.simulation.setting import DAY, Setting
+from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.trace import Trace
 
 UNMANAGED_TASK_SECONDS = 6 * 3_600.0  # duration of an unmanaged task (median)
@@ -58,9 +58,7 @@ class CoTenants:
         if not any(vars(share).values()):
             return
         for node in self._some(records, share.drained):
-            scheduler.draining.add(node.node_id)
-            if scheduler.traits.records_holder:
-                scheduler.held_by_people.add(node.node_id)
+            scheduler.drain_by_people(node.node_id)
             self.drained.add(node.node_id)
             self._trace.tell("drained by people", node.node_id)
         opted_out = {node.node_id: "ours alone" for node in self._some(records, share.opted_out)}
@@ -80,22 +78,11 @@ class CoTenants:
             (share.observed_a_day, self._observe),
             (share.drills_a_day, self._drill),
         ):
-            self._now_and_then(rate, act)
+            self._fleet.now_and_then(self._stream, rate, act)
         self._agenda.after(LOOKED_AFTER_SECONDS, self._look_after)
 
     def _some(self, records: list[Node], share: float) -> Iterator[Node]:
         return (node for node in records if self._stream.random() < share)
-
-    def _now_and_then(self, a_day: float, act: Callable[[], None]) -> None:
-        if not a_day:
-            return
-
-        def again() -> None:
-            if not self._fleet.is_over:
-                act()
-                self._now_and_then(a_day, act)
-
-        self._agenda.after(self._stream.expovariate(a_day / DAY), again)
 
     def _comes(self, scheduler: SimScheduler) -> None:
         """Start an unmanaged task, which ends after a while and is followed by another one."""

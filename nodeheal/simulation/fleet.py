@@ -6,7 +6,9 @@ their own (fault_schedule.py): neither the latency nor the reaction to a fault c
 sent but computed (`beat_of`), exactly as they would be in the table.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from zlib import crc32
 
 from nodeheal.contract.health_event import NodeBooted
@@ -19,7 +21,7 @@ from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.fault_schedule import SHY, WIDE, ScheduledFault, fault_schedule
 from nodeheal.simulation.faults import Fault, Kind, draw_fault, kinds
 from nodeheal.simulation.ground_truth import GroundTruth
-from nodeheal.simulation.setting import Setting
+from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.trace import Trace
 
 PANIC_SECONDS = 20.0  # from the fault until the node that panics goes down
@@ -77,6 +79,17 @@ class Fleet(Agents):
         )
 
     # Faults
+
+    def now_and_then(self, stream: Random, a_day: float, act: Callable[[], None]) -> None:
+        """Do this so often a day, at random moments, as long as faults come."""
+
+        def again() -> None:
+            if not self.is_over:
+                act()
+                self.now_and_then(stream, a_day, act)
+
+        if a_day:
+            self._agenda.after(stream.expovariate(a_day / DAY), again)
 
     def fail_together(self, count: int) -> None:
         """Let this many nodes lose a GPU within one second."""

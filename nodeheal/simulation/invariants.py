@@ -35,6 +35,7 @@ from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.recovery.new_node_places import has_place
 from nodeheal.services.scheduling import may_stop_workloads
 from nodeheal.simulation.agenda import seconds_of
+from nodeheal.simulation.kubernetes import NODEHEAL, Gang, Service
 from nodeheal.simulation.seen import LIVE, Act, Requeue, Seen, Violation
 
 # Between the last check of a pause and the call that acts: a step's own time, its retries included.
@@ -279,14 +280,18 @@ def a_job_is_requeued_once(seen: Seen, before: Collection[Requeue], requeue: Req
         yield Violation(seen.agenda.now, a_job_is_requeued_once.__name__, requeue.node_id, told)
 
 
-def requeued_jobs_run_again(seen: Seen, job_id: str) -> Iterator[Violation]:
-    """A requeued job does not wait while enough nodes idle that nodeheal has resumed: Slurm can use them."""
-    job = seen.slurm.jobs.get(job_id) if seen.slurm is not None else None
+def requeued_jobs_run_again(seen: Seen, requeue: Requeue) -> Iterator[Violation]:
+    """A requeued job does not wait while enough nodes idle that nodeheal has resumed: its cluster can use them. A gang
+    of Kubernetes whose pods have not ended in time stays suspended until its incident ends.
+    """
+    job = seen.cluster.jobs.get(requeue.job_id) if seen.cluster is not None else None
+    if job is not None and job.suspended_by and seen.incidents.incidents[requeue.incident_id].state in LIVE:
+        return
     room = [node.node_id for node in seen.nodes.nodes.values() if _has_room(seen, node)]
     has_waited = job is not None and job.is_waiting and seen.agenda.now - job.not_before > _TO_GIVE_BACK_SECONDS
     if job is not None and has_waited and job.size <= len(room):
         told = f"it waits for {job.size} nodes, and these are in service and idle: {', '.join(room)}"
-        yield Violation(seen.agenda.now, requeued_jobs_run_again.__name__, f"job {job_id}", told)
+        yield Violation(seen.agenda.now, requeued_jobs_run_again.__name__, f"job {requeue.job_id}", told)
 
 
 def _has_room(seen: Seen, node: Node) -> bool:
@@ -295,16 +300,42 @@ def _has_room(seen: Seen, node: Node) -> bool:
     is_out = node.state in OUT_OF_SERVICE | ABSENT or node.open_incident is not None
     is_out = is_out or node.node_id in seen.drained or node.node_id in seen.broken_off
     is_fresh = any(change.at > since for change in node.state_changes)
-    idle = seen.slurm.idle_seconds(node.node_id) if seen.slurm is not None else 0.0
+    idle = seen.cluster.idle_seconds(node.node_id) if seen.cluster is not None else 0.0
     return not is_out and not is_fresh and idle > _TO_GIVE_BACK_SECONDS
 
 
 def no_diagnosis_beside_a_job(seen: Seen, node: Node) -> Iterator[Violation]:
     """A node that is in service is not diagnosed while a job of Slurm uses its accelerators."""
-    job = seen.slurm.at_work.get(node.node_id) if seen.slurm is not None else None
+    job = seen.cluster.at_work.get(node.node_id) if seen.cluster is not None else None
     if job is not None and node.state not in OUT_OF_SERVICE:
         told = f"it is {node.state}, and job {job.job_id} runs there"
         yield Violation(seen.agenda.now, no_diagnosis_beside_a_job.__name__, node.node_id, told)
+
+
+def no_gang_is_torn(seen: Seen, gang: Gang) -> Iterator[Violation]:
+    """nodeheal resumes a gang of Kubernetes only when it has suspended it itself and no pod of it is left; and it ends
+    no pod of a gang otherwise.
+    """
+    why = f"{gang.suspended_by or 'nobody'} had suspended it" if gang.suspended_by != NODEHEAL else ""
+    why = why or (f"pods are left on {', '.join(gang.nodes)}" if gang.nodes else "")
+    if why:
+        yield Violation(seen.agenda.now, no_gang_is_torn.__name__, gang.job_id, f"it was started again, and {why}")
+
+
+def no_gang_is_restarted_above_its_count(seen: Seen, gang: Gang) -> Iterator[Violation]:
+    """nodeheal restarts a gang of Kubernetes only as often as its owner allows."""
+    if gang.most_restarts is not None and gang.restarted_by_nodeheal >= gang.most_restarts:
+        name = no_gang_is_restarted_above_its_count.__name__
+        told = f"restart number {gang.restarted_by_nodeheal + 1}, {gang.most_restarts} allowed"
+        yield Violation(seen.agenda.now, name, gang.job_id, told)
+
+
+def no_service_falls_below_its_floor(seen: Seen, service: Service) -> Iterator[Violation]:
+    """nodeheal evicts a pod of a service only while its disruption budget has as many others ready as it wants."""
+    if service.ready < service.floor:
+        name = no_service_falls_below_its_floor.__name__
+        told = f"{service.ready} of its pods are ready after an eviction, and {service.floor} have to be"
+        yield Violation(seen.agenda.now, name, service.name, told)
 
 
 def nothing_stale_opens_an_incident(seen: Seen, incident: Incident) -> Iterator[Violation]:
@@ -500,6 +531,9 @@ ALL = (
     a_job_is_requeued_once,
     requeued_jobs_run_again,
     no_diagnosis_beside_a_job,
+    no_gang_is_torn,
+    no_gang_is_restarted_above_its_count,
+    no_service_falls_below_its_floor,
     nothing_stale_opens_an_incident,
     no_act_on_stale_news,
     incidents_end_or_page_in_time,

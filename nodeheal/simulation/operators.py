@@ -49,6 +49,7 @@ class Operators:
         self.out_of_service: Callable[[], list[str]] = list
         self.jobs_down: Callable[[], Iterator[str]] = lambda: iter(())
         self.restart_job: Callable[[str], None] = lambda job_id: None
+        self.on_over: Callable[[str], None] = lambda incident_id: None
         self.reconcile: Callable[[], bool] = lambda: True  # whether the records are whole again
         self.pages = 0
         self.emails = 0
@@ -57,6 +58,8 @@ class Operators:
     def read(self, notification: Notification) -> None:
         """Receive an email."""
         self.emails += 1
+        if notification.incident_id is not None and notification.ending is not None:
+            self.on_over(notification.incident_id)
         if notification.phase is Phase.ASKS and notification.node_id is not None:
             name = notification.node_id
             self._later(self._people.answer_seconds, lambda: self._answer(name))
@@ -73,6 +76,7 @@ class Operators:
         """Receive a page that did not come from `notify`."""
         self.pages += 1
         self._trace.tell("page", about, "a workflow broke")
+        self.on_over(about)
         self._later(self._people.page_seconds, lambda: self._attend(node_id, job_id))
 
     def _later(self, median: float, act: Callable[[], None]) -> None:

@@ -94,7 +94,7 @@ def report_of(world: World) -> Report:
         lost_node_hours=world.watch.out_of_service_seconds() / 3_600,
         isolated_at_once=world.watch.isolated_at_once,
         isolated_after_wait=world.watch.isolated_after_wait,
-        jobs=world.work.ended + (world.parts.slurm.ended if world.parts.slurm else Counter()),
+        jobs=world.work.ended + (world.parts.cluster.ended if world.parts.cluster else Counter()),
         job_seconds=world.work.seconds,
         violations=[(world.setting.pool, violation) for violation in world.watch.violations],
     )

@@ -39,12 +39,13 @@ from nodeheal.simulation.setting import (
     HARSH,
     NOBODY,
     Cloud,
+    KubernetesJobs,
     OperatorTimes,
     Others,
     Setting,
     SlurmJobs,
     Work,
-    with_slurm,
+    on_cluster,
 )
 
 HOURS, COOL_DOWN_HOURS = 4.0, 32.0
@@ -63,14 +64,16 @@ _MODES = (Mode.act,) * 7 + (Mode.approve,) * 2 + (Mode.observe,)
 
 def schedule(number: int, scheduler: SchedulerKind = SchedulerKind.ECS, *, resets: bool = False) -> Setting:
     """Return the setting of this number. A number is one run of ECS, under which it is recorded and replayed. On nodes
-    of Slurm it is another run, with the same faults; so is that with `resets`, where GPUs are reset before nodes are
-    rebooted.
+    of Slurm or Kubernetes it is another run, with the same faults; so is that with `resets`, where GPUs are reset
+    before nodes are rebooted.
     """
     drawn = _schedule(number)
     drawn = (
         replace(drawn, policy=_with_resets(drawn.rules, Random(f"resets of schedule {number}"))) if resets else drawn
     )
-    return drawn if scheduler is SchedulerKind.ECS else with_slurm(drawn, _slurm_jobs(number))
+    if scheduler is SchedulerKind.ECS:
+        return drawn
+    return on_cluster(drawn, _slurm_jobs(number) if scheduler is SchedulerKind.SLURM else _kubernetes_jobs(number))
 
 
 def _schedule(number: int) -> Setting:
@@ -103,6 +106,20 @@ def _slurm_jobs(number: int) -> SlurmJobs:
         requeueable=draw.choice((0.5, 0.5, 1.0)),
         unanswered=draw.choice((0.0, 0.01, 0.2)),
         replaces=draw.random() < 0.5,
+    )
+
+
+def _kubernetes_jobs(number: int) -> KubernetesJobs:
+    draw = Random(f"kubernetes of schedule {number}")
+    return KubernetesJobs(
+        share=draw.choice((0.3, 0.8, 1.3)),
+        days=draw.choice((0.05, 0.2, 1.0)),
+        requeueable=draw.choice((0.7, 1.0)),
+        services=draw.choice((0, 2)),
+        bare=draw.choice((0.0, 0.2)),
+        refused=draw.choice((0.0, 0.01, 0.1)),
+        cordons_a_day=draw.choice((0.0, 48.0, 200.0)),
+        owners_act_a_day=draw.choice((0.0, 24.0)),
     )
 
 

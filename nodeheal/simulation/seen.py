@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
-from nodeheal.simulation.slurm import SlurmCluster
+from nodeheal.simulation.cluster_jobs import ClusterJobs
 from nodeheal.simulation.stores import SimIncidents, SimNodes, SimOperations
 
 LIVE = (IncidentState.OPEN, IncidentState.WAITING)
@@ -41,7 +42,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Requeue:
-    """A job of Slurm that was requeued from a node, and for which incident."""
+    """A job of Slurm that was requeued from a node, or a gang of Kubernetes, and for which incident."""
 
     job_id: str
     node_id: str
@@ -64,7 +65,7 @@ class Seen:
     missing_unmanaged_tasks: Callable[[str], Sequence[UnmanagedTask]] = lambda reason: ()
     unmanaged_tasks_on: Callable[[str], Sequence[UnmanagedTask]] = lambda node_id: ()
     drained: Collection[str] = ()  # nodes that people have drained
-    slurm: SlurmCluster | None = None  # what runs on nodes of Slurm
+    cluster: ClusterJobs[Any] | None = None  # what runs on nodes of Slurm or Kubernetes
     broken_off: Collection[str] = ()  # nodes whose release was interrupted, and will be repeated
     struck_at: list[float] = field(default_factory=list)  # when a function died, or one of its calls failed
     runs_since: float = 0.0  # the function that others may be interleaved with

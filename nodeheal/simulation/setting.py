@@ -72,6 +72,7 @@ class Quotas:
     send_command: tuple[float, float] = (25, 100)
     ec2_writes: tuple[float, float] = (5, 50)
     start_execution: tuple[float, float] = (300, 1_300)
+    kubernetes: tuple[float, float] = (50, 100)  # assumed: the API server's fair share of one client
     functions: tuple[float, float] = (2_500, 1_000)  # 1,000 at once, each for 0.4 s
 
 
@@ -87,15 +88,34 @@ class Work:
 
 
 @dataclass(frozen=True)
-class SlurmJobs:
-    """The jobs on a pool of Slurm nodes. Slurm starts all of them itself."""
+class ClusterWork:
+    """The jobs on a pool whose cluster starts all of them itself."""
 
     share: float = 0.8  # requested share of the pool's nodes; above 1: jobs wait
     most_nodes: int = 4  # of one job; at least one
     days: float = 0.25  # duration of an uninterrupted job (median)
-    requeueable: float = 0.6  # share of the jobs whose owners consent to a requeue
+    requeueable: float = 0.6  # share of the jobs whose owners consent to a restart
+
+
+@dataclass(frozen=True)
+class SlurmJobs(ClusterWork):
+    """The jobs on a pool of Slurm nodes."""
+
     unanswered: float = 0.0  # share of commands to the controller that are carried out, and answered too late
     replaces: bool = False  # its cluster replaces machines on EC2 by itself where nodeheal requests that
+
+
+@dataclass(frozen=True)
+class KubernetesJobs(ClusterWork):
+    """The jobs and services on a pool of Kubernetes nodes, and who else acts there."""
+
+    most_restarts: tuple[int | None, ...] = (None, 1, 2, 3)  # of a job, by its owner's word: one of these; None: any
+    services: int = 2  # each with a pod on three nodes
+    floors: tuple[int, ...] = (1, 2, 2, 3)  # pods that its disruption budget wants to be ready: one of these
+    bare: float = 0.1  # share of the nodes with a pod that no controller makes again
+    refused: float = 0.0  # share of calls that the API server refuses, or whose answer is lost
+    cordons_a_day: float = 0.0  # times that a person cordons a node, or uncordons one that is cordoned
+    owners_act_a_day: float = 0.0  # times that an owner suspends a job for a while, or withdraws the consent
 
 
 @dataclass(frozen=True)
@@ -140,7 +160,7 @@ class Setting:
     quotas: Quotas = field(default_factory=Quotas)
     latency: Latency = NONE
     work: Work = field(default_factory=Work)
-    slurm: SlurmJobs | None = None  # none: the nodes are not Slurm's
+    cluster: SlurmJobs | KubernetesJobs | None = None  # the jobs that it starts itself; none: the nodes are of ECS
     operators: OperatorTimes = field(default_factory=OperatorTimes)
     others: Others = NOBODY
     policy: RecoveryPolicy | None = None  # none: `acting`
@@ -166,15 +186,17 @@ class Setting:
     @property
     def scheduler(self) -> SchedulerKind:
         """Return the scheduler of all its nodes."""
-        return SchedulerKind.ECS if self.slurm is None else SchedulerKind.SLURM
+        if self.cluster is None:
+            return SchedulerKind.ECS
+        return SchedulerKind.SLURM if isinstance(self.cluster, SlurmJobs) else SchedulerKind.KUBERNETES
 
 
-def with_slurm(setting: Setting, jobs: SlurmJobs) -> Setting:
-    """Return the same pool as nodes of a Slurm cluster, with Slurm's jobs."""
+def on_cluster(setting: Setting, jobs: SlurmJobs | KubernetesJobs) -> Setting:
+    """Return the same pool as nodes of a Slurm or Kubernetes cluster, with its jobs."""
     others, policy = replace(setting.others, unmanaged_tasks=0.0), setting.policy
-    if jobs.replaces and setting.provider is Provider.ec2:
+    if isinstance(jobs, SlurmJobs) and jobs.replaces and setting.provider is Provider.ec2:
         known = setting.rules.default_pool
         asked = known.replacement.model_copy(update={"by_cluster": ClusterReplacement.power_down})
         pool = known.model_copy(update={"replacement": asked})
         policy = setting.rules.model_copy(update={"default_pool": pool})
-    return replace(setting, slurm=jobs, work=replace(setting.work, share=0.0), others=others, policy=policy)
+    return replace(setting, cluster=jobs, work=replace(setting.work, share=0.0), others=others, policy=policy)

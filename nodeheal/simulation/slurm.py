@@ -5,7 +5,6 @@ nodeheal sees a job as one unmanaged task on each of its nodes. It may drain, re
 
 import heapq
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,26 +19,21 @@ from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.ports.scheduler import Drained, NodePlacement, Scheduler
-from nodeheal.simulation.agenda import Agenda, Due
+from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.cloud import SimScheduler, Throttles
-from nodeheal.simulation.faults import Kind
+from nodeheal.simulation.cluster_jobs import ClusterJob, ClusterJobs
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.ground_truth import GroundTruth
-from nodeheal.simulation.setting import DAY, SlurmJobs
+from nodeheal.simulation.setting import SlurmJobs
 from nodeheal.simulation.trace import Trace
 
 # Of the SSM agent: its limit of commands at a time (amazon-ssm-agent, agent/appconfig/constants.go), and, assumed, how
 # long one that calls Slurm's commands holds a worker.
 WORKERS, WORKER_SECONDS = 5, 3.0
-SCHEDULE_SECONDS = 60.0  # between two scheduling rounds (sched_interval)
-SLURMD_TIMEOUT = 300.0  # until a node that does not answer is down, and its jobs are lost (SlurmdTimeout)
 AGAIN_SECONDS = 120.0  # until a requeued job may start again (median)
 HELD_SECONDS = 3_600.0  # until a person releases a job that was requeued too often (median)
 COMPLETING_SECONDS = 20.0  # until its processes are gone, and its nodes free (median)
-NEXT_JOB_SECONDS = 600.0  # from a job's end to the next one (median)
-HANGS = 0.5  # of the jobs on a failed node; the others end at once
-HANGS_SECONDS = 1_800.0  # until a job that hangs gives up (median): NCCL's default timeout
 Answer = TypeVar("Answer")
 
 
@@ -61,70 +55,16 @@ class ControllerMachine:
         return begins + WORKER_SECONDS, begins < now + ANSWER_SECONDS
 
 
-@dataclass(eq=False)
-class SlurmJob:
-    """A job as Slurm has it. `seconds`: its duration without interruptions."""
-
-    job_id: str
-    size: int  # nodes
-    seconds: float
-    may_requeue: bool
-    restarts: int = 0
-    nodes: tuple[str, ...] = ()  # allocated nodes; empty: it waits
-    is_completing: bool = False
-    not_before: float = 0.0
-    end: Due | None = None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it has no nodes yet, or no more."""
-        return not self.nodes
-
-
-class SlurmCluster:
-    """The cluster's jobs, and their nodes. It uses a random stream of its own."""
+class SlurmCluster(ClusterJobs[ClusterJob]):
+    """The cluster's jobs, and their nodes."""
 
     def __init__(self, wanted: SlurmJobs, agenda: Agenda, chance: Chance, trace: Trace, fleet: Fleet) -> None:
-        self.wanted, self._agenda, self._trace, self._fleet = wanted, agenda, trace, fleet
-        self._stream = chance.of("slurm")
-        self._submitted = 0
-        self._idle_since: dict[str, float] = {}
-        self.jobs: dict[str, SlurmJob] = {}
-        self.ended: Counter[str] = Counter()  # ended jobs, by how
-        self.at_work: dict[str, SlurmJob] = {}  # by node
-        self.takes_work: Callable[[str], bool] = lambda node_id: True
-        self.on_requeued: Callable[[str, SlurmJob], None] = lambda node_id, job: None
-
-    def begin(self) -> None:
-        """Submit as many jobs as are wanted, and schedule from now on."""
-        asked = 0
-        while asked < self.wanted.share * len(self._fleet.nodes):
-            asked += self._submit_drawn().size
-        self._schedule()
-
-    def submit(self, size: int, seconds: float, *, may_requeue: bool) -> SlurmJob:
-        """Submit one more job. It starts at the next scheduling round."""
-        self._submitted += 1
-        job = SlurmJob(str(self._submitted), size, seconds, may_requeue)
-        self.jobs[job.job_id] = job
-        return job
+        super().__init__("slurm", wanted, agenda, chance, trace, fleet)
+        self._unanswered = wanted.unanswered
 
     def is_late(self) -> bool:
         """Whether a command's answer comes too late. It is carried out."""
-        return self.wanted.unanswered > 0 and self._stream.random() < self.wanted.unanswered
-
-    def idle_seconds(self, node_id: str) -> float:
-        """Return since how long the node has been up without a job, and since it was resumed if ever; whether it takes
-        work.
-        """
-        node = self._fleet.nodes.get(node_id)
-        if node is None or not node.is_up or node_id in self.at_work:
-            return 0.0
-        return self._agenda.now - max(node.booted_at, self._idle_since.get(node_id, 0.0))
-
-    def resumed(self, node_id: str) -> None:
-        """Resume the node."""
-        self._idle_since[node_id] = self._agenda.now
+        return self._unanswered > 0 and self._stream.random() < self._unanswered
 
     def requeue(self, job_id: str, node_id: str, restarts: int, *, is_held: bool) -> bool:
         """Requeue the job, as `nodeheal-agent slurm requeue` does: at most once for this restart count.
@@ -140,99 +80,34 @@ class SlurmCluster:
         self._requeue(job, lognormal(self._stream, HELD_SECONDS, 0.5) if is_held else 0.0)
         return True
 
-    # Events of nodes
+    def _make(self, job_id: str, size: int, seconds: float, may_requeue: bool) -> ClusterJob:
+        return ClusterJob(job_id, size, seconds, may_requeue)
 
-    def node_down(self, node: GroundTruth) -> None:
-        """Handle a node that goes down: Slurm notices after a while that it does not answer, or when it answers
-        again.
-        """
-        job = self.at_work.get(node.node_id)
-        if job is not None:
-            self._agenda.after(SLURMD_TIMEOUT, partial(self._node_failed, job, job.restarts))
-
-    def node_up(self, node: GroundTruth) -> None:
-        """Handle a node that boots: its earlier job is lost."""
-        job = self.at_work.get(node.node_id)
-        if job is not None:
-            self._node_failed(job, job.restarts)
-
-    def exits(self, node: GroundTruth, kind: Kind) -> None:
-        """End the program on a node by a fault, and so its job; or it hangs, and the job with it."""
-        job = self.at_work.get(node.node_id)
-        if job is None or job.is_completing or job.end is None:
-            return
-        job.end.call_off()
-        hangs = kind.effect != "exits" and self._stream.random() < HANGS
-        seconds = lognormal(self._stream, HANGS_SECONDS, 0.3) if hangs else 0.0
-        job.end = self._agenda.after(seconds, lambda: self._ends(job, "FAILED"))
-
-    def _node_failed(self, job: SlurmJob, restarts: int) -> None:
-        if job.restarts != restarts or job.is_waiting or job.is_completing:
-            return
+    def _lose(self, job: ClusterJob) -> None:
         if job.may_requeue:
             self._requeue(job)
         else:
             self._ends(job, "NODE_FAIL")
 
-    # Jobs
-
-    def _submit_drawn(self) -> SlurmJob:
-        seconds = lognormal(self._stream, self.wanted.days * DAY, 0.7)
-        size = self._stream.randint(1, self.wanted.most_nodes)
-        return self.submit(size, seconds, may_requeue=self._stream.random() < self.wanted.requeueable)
-
-    def _next(self) -> None:
-        if self.wanted.share and not self._fleet.is_over:
-            self._submit_drawn()
-
-    def _schedule(self) -> None:
-        """Start waiting jobs, in order; a smaller job may overtake a larger one."""
-        free = [name for name, node in self._fleet.nodes.items() if self._is_free(node)]
-        for job in [one for one in self.jobs.values() if one.is_waiting and one.not_before <= self._agenda.now]:
-            if job.size <= len(free):
-                job.nodes = tuple(self._stream.sample(free, job.size))
-                free = [name for name in free if name not in job.nodes]
-                self._start(job)
-        self._agenda.after(SCHEDULE_SECONDS, self._schedule)
-
-    def _is_free(self, node: GroundTruth) -> bool:
-        return node.is_up and node.node_id not in self.at_work and self.takes_work(node.node_id)
-
-    def _start(self, job: SlurmJob) -> None:
-        self._trace.tell("slurm starts", job.job_id, ", ".join(job.nodes))
-        self.at_work |= dict.fromkeys(job.nodes, job)
-        job.end = self._agenda.after(job.seconds, lambda: self._ends(job, "COMPLETED"))
-
-    def _ends(self, job: SlurmJob, how: str) -> None:
-        self._trace.tell("slurm ends", job.job_id, how)
-        self.ended[how] += 1
-        self._leave(job, self._is_over)
-        self._agenda.after(lognormal(self._stream, NEXT_JOB_SECONDS, 0.5), self._next)
-
-    def _requeue(self, job: SlurmJob, held_seconds: float = 0.0) -> None:
+    def _requeue(self, job: ClusterJob, held_seconds: float = 0.0) -> None:
         self._trace.tell("slurm requeues", job.job_id, ", ".join(job.nodes))
         job.restarts += 1
         self._leave(job, partial(self._waits_again, held_seconds))
 
-    def _leave(self, job: SlurmJob, then: Callable[[SlurmJob], None]) -> None:
-        """End a job: it keeps its nodes until its processes are gone."""
+    def _leave(self, job: ClusterJob, then: Callable[[ClusterJob], None]) -> None:
         if job.end is not None:
             job.end.call_off()
         job.is_completing = True
 
         def left() -> None:
             for name in job.nodes:
-                self._idle_since[name] = self._agenda.now
-                del self.at_work[name]
+                self._leaves(name)
             job.nodes, job.is_completing = (), False
             then(job)
 
         self._agenda.after(lognormal(self._stream, COMPLETING_SECONDS, 0.5), left)
 
-    def _is_over(self, job: SlurmJob) -> None:
-        del self.jobs[job.job_id]
-
-    def _waits_again(self, held_seconds: float, job: SlurmJob) -> None:
+    def _waits_again(self, held_seconds: float, job: ClusterJob) -> None:
         job.not_before = self._agenda.now + held_seconds + lognormal(self._stream, AGAIN_SECONDS, 0.5)
 
 
@@ -299,7 +174,7 @@ class SimSlurm(SimScheduler):
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         def requeue() -> bool:
-            self.on_stop_unmanaged(node, task)
+            self.on_stop_unmanaged(node.node_id, task)
             restarts = json.loads(task.scheduler_json)["restarts"]
             return self._cluster.requeue(task.task_id, node.node_id, restarts, is_held=task.is_held)
 

@@ -10,6 +10,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.simulation.agenda import seconds_of
+from nodeheal.simulation.cluster_jobs import ClusterJob
 from nodeheal.simulation.invariants import (
     a_job_is_requeued_once,
     a_slot_is_kept_until_its_node_is_back,
@@ -22,8 +23,11 @@ from nodeheal.simulation.invariants import (
     no_attempt_beyond_its_limit,
     no_attempt_on_an_accelerator_beyond_its_limit,
     no_diagnosis_beside_a_job,
+    no_gang_is_restarted_above_its_count,
+    no_gang_is_torn,
     no_gpu_is_reset_beside_tasks_of_others,
     no_job_is_forgotten,
+    no_service_falls_below_its_floor,
     nodes_in_service_take_work,
     nothing_is_disrupted_without_a_reservation,
     nothing_is_done_without_a_yes,
@@ -40,9 +44,9 @@ from nodeheal.simulation.invariants import (
     two_runs_never_write_at_once,
     what_people_drained_stays_drained,
 )
+from nodeheal.simulation.kubernetes import Gang, Service
 from nodeheal.simulation.launches import Launches
 from nodeheal.simulation.seen import LIVE, Act, Requeue, Seen, Violation
-from nodeheal.simulation.slurm import SlurmJob
 from nodeheal.simulation.trace import Trace
 
 # A decision is carried out within its deadline, or twice that where a child workflow observes as well; then come
@@ -153,26 +157,35 @@ class Watch:
         """Check that a slot of the budget is free again."""
         self._hold(a_slot_is_kept_until_its_node_is_back(self.seen, pool, node_id))
 
-    def unmanaged_task_stopped(self, node: Node, unmanaged_task: UnmanagedTask) -> None:
+    def unmanaged_task_stopped(self, node_id: str, unmanaged_task: UnmanagedTask) -> None:
         """Check that nodeheal stops an unmanaged task."""
-        self._trace.tell("act", node.node_id, f"stops {unmanaged_task}")
-        self._hold(tasks_of_others_are_left_alone(self.seen, self.seen.nodes.nodes[node.node_id], unmanaged_task))
+        self._trace.tell("act", node_id, f"stops {unmanaged_task}")
+        self._hold(tasks_of_others_are_left_alone(self.seen, self.seen.nodes.nodes[node_id], unmanaged_task))
 
-    def job_requeued(self, node_id: str, job: SlurmJob) -> None:
-        """Check that nodeheal requeues a job of Slurm from this node."""
+    def job_requeued(self, node_id: str, job: ClusterJob) -> None:
+        """Check that nodeheal requeues a job of Slurm from this node, or restarts a gang of Kubernetes."""
         node = self.seen.nodes.nodes[node_id]
         requeue = Requeue(job.job_id, node_id, node.open_incident or "")
         self._hold(a_job_is_requeued_once(self.seen, self.requeues, requeue))
         self.requeues.append(requeue)
-        self._look_for_it_later(job)
+        self._look_for_it_later(job, requeue)
 
-    def _look_for_it_later(self, job: SlurmJob) -> None:
+    def gang_resumed(self, gang: Gang) -> None:
+        """Check that nodeheal resumes a gang of Kubernetes."""
+        self._hold(no_gang_is_torn(self.seen, gang))
+        self._hold(no_gang_is_restarted_above_its_count(self.seen, gang))
+
+    def pod_evicted(self, service: Service) -> None:
+        """Check that nodeheal has evicted a pod of a service."""
+        self._hold(no_service_falls_below_its_floor(self.seen, service))
+
+    def _look_for_it_later(self, job: ClusterJob, requeue: Requeue) -> None:
         """Schedule a check whether it runs again, and another while it does not."""
 
         def look() -> Iterator[Violation]:
-            yield from requeued_jobs_run_again(self.seen, job.job_id)
+            yield from requeued_jobs_run_again(self.seen, requeue)
             if job.is_waiting:
-                self._look_for_it_later(job)
+                self._look_for_it_later(job, requeue)
 
         self.look_later(SETTLED_SECONDS, look)
 

@@ -10,6 +10,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, Superseded
+from nodeheal.domain.fleet.unmanaged_tasks import tasks_not_restarted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.operations.engine import machine_gone, machine_stopped
@@ -30,6 +31,7 @@ from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.functions import ServiceContext
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.hazards import Died, Hazards
+from nodeheal.simulation.kubernetes import KubernetesCluster
 from nodeheal.simulation.operators import Operators
 from nodeheal.simulation.outages import Outages, Service
 from nodeheal.simulation.restores import Copy
@@ -135,7 +137,7 @@ class World:
         self.machines.on_gone = lambda name: wake(name, lambda: machine_gone(name, self.hands.deciding))
         self._connect_work()
         self._connect_neighbours()
-        self._connect_slurm()
+        self._connect_cluster()
 
     def _connect_neighbours(self) -> None:
         self.watch.seen.missing_unmanaged_tasks = self.scheduler.missing
@@ -145,15 +147,28 @@ class World:
         self.scheduler.on_stop_unmanaged = self.watch.unmanaged_task_stopped
         self.co_tenants.in_force = self._come_into_force
 
-    def _connect_slurm(self) -> None:
-        slurm, scheduler, watch = self.parts.slurm, self.scheduler, self.watch
-        if slurm is None or not isinstance(scheduler, SimSlurm):
+    def _connect_cluster(self) -> None:
+        cluster, watch = self.parts.cluster, self.watch
+        if cluster is None:
             return
-        watch.seen.slurm = slurm
-        slurm.on_requeued = watch.job_requeued
-        scheduler.on_hand_over = self.machines.remake
+        watch.seen.cluster = cluster
+        cluster.on_requeued = watch.job_requeued
         self.commands.on_diagnose = watch.diagnosed
-        self.fleet.on_exit = slurm.exits
+        self.fleet.on_exit = cluster.exits
+        if isinstance(cluster, KubernetesCluster):
+            cluster.cordoned = self.co_tenants.drained
+            cluster.on_resumed, cluster.on_evicted = watch.gang_resumed, watch.pod_evicted
+            self.operators.on_over = self._resume_what_is_left
+        if isinstance(self.scheduler, SimSlurm):
+            self.scheduler.on_hand_over = self.machines.remake
+
+    def _resume_what_is_left(self, incident_id: str) -> None:
+        """Have people resume, sooner or later, what the end of an incident says that it has left suspended."""
+        cluster = self.parts.cluster
+        if incident_id not in self.incidents.incidents or not isinstance(cluster, KubernetesCluster):
+            return
+        for task in tasks_not_restarted(self.incidents.history(incident_id).timeline):
+            cluster.resume_later(task.task_id)
 
     def _come_into_force(self, policy: RecoveryPolicy) -> None:
         """Activate a policy: services get this one from now on."""
@@ -191,8 +206,8 @@ class World:
 
     def _came_up(self, node: GroundTruth) -> None:
         self.work.node_up(node)
-        if self.parts.slurm is not None:
-            self.parts.slurm.node_up(node)
+        if self.parts.cluster is not None:
+            self.parts.cluster.node_up(node)
         self.sweeper.came_up(node)
 
     def _begin(self) -> None:
@@ -202,8 +217,8 @@ class World:
             self.machines.put(records)
         self.co_tenants.begin(records, self.scheduler, self.machines)
         self.switches.begin()
-        if self.parts.slurm is not None:
-            self.parts.slurm.begin()
+        if self.parts.cluster is not None:
+            self.parts.cluster.begin()
         self.work.begin(self.setting.nodes)
         for restore in self.setting.restores:
             copy = Copy()

@@ -22,8 +22,9 @@ from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.hazards import FaultInjectingPort, Injector
 from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
+from nodeheal.simulation.kubernetes import KubernetesCluster, SimKubernetes
 from nodeheal.simulation.machines import SimMachines
-from nodeheal.simulation.setting import Setting
+from nodeheal.simulation.setting import Setting, SlurmJobs
 from nodeheal.simulation.slurm import SimSlurm, SlurmCluster
 from nodeheal.simulation.stores import SimFleetIndex, SimHeartbeats, SimIncidents, SimNodes, SimOperations, SimPools
 from nodeheal.simulation.trace import Trace
@@ -49,7 +50,7 @@ class WorldPorts:
     machines: SimMachines
     raw: Ports
     index: Index
-    slurm: SlurmCluster | None = None  # the scheduler's, where that is Slurm
+    cluster: SlurmCluster | KubernetesCluster | None = None  # the scheduler's, where that is Slurm or Kubernetes
 
 
 def world_ports(
@@ -66,8 +67,14 @@ def world_ports(
     nodes, jobs, pools = SimNodes(index), SimJobs(index), SimPools()
     operations = SimOperations(index, agenda)
     incidents = SimIncidents(nodes, index)
-    slurm = SlurmCluster(setting.slurm, agenda, chance, trace, fleet) if setting.slurm is not None else None
-    scheduler = SimScheduler(throttles) if slurm is None else SimSlurm(throttles, slurm)
+    cluster: SlurmCluster | KubernetesCluster | None = None
+    scheduler = SimScheduler(throttles)
+    if isinstance(setting.cluster, SlurmJobs):
+        cluster = SlurmCluster(setting.cluster, agenda, chance, trace, fleet)
+        scheduler = SimSlurm(throttles, cluster)
+    elif setting.cluster is not None:
+        cluster = KubernetesCluster(setting.cluster, agenda, chance, trace, fleet)
+        scheduler = SimKubernetes(throttles, cluster)
     commands, notifier = SimCommands(throttles, fleet), SimNotifier(agenda)
     machines = SimMachines(throttles, fleet, agenda, chance)
     raw = Ports(
@@ -96,7 +103,7 @@ def world_ports(
         clock=agenda.clock,
     )
     return WorldPorts(
-        nodes, incidents, operations, jobs, pools, scheduler, commands, notifier, machines, raw, index, slurm
+        nodes, incidents, operations, jobs, pools, scheduler, commands, notifier, machines, raw, index, cluster
     )
 
 
@@ -112,7 +119,8 @@ def with_fault_injection(raw: Ports, injector: Injector) -> Ports:
 def _with_faults(scheduler: Scheduler, injector: Injector) -> Scheduler:
     """Return the scheduler with failure injection; an object that is several capabilities stays one."""
     can: dict[str, Any] = {name: port for name in CAPABILITIES if (port := getattr(scheduler, name)) is not None}
-    seams: dict[int, Any] = {
-        id(one): FaultInjectingPort("scheduler", one, injector, _PLAIN_OF_SCHEDULER) for one in can.values()
-    }
+    seams: dict[int, Any] = {}
+    for one in can.values():
+        port = one.with_faults(injector) if isinstance(one, SimKubernetes) else one
+        seams[id(one)] = FaultInjectingPort("scheduler", port, injector, _PLAIN_OF_SCHEDULER)
     return replace(scheduler, **{name: seams[id(one)] for name, one in can.items()})

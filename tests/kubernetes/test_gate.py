@@ -7,7 +7,7 @@ import pytest
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
-from nodeheal.adapters.kubernetes.nodes import CORDONED_BEFORE, ISOLATED_TAINT, UNCHECKED_TAINT
+from nodeheal.adapters.kubernetes.nodes import ISOLATED_TAINT, UNCHECKED_TAINT
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySystem
 from nodeheal.domain.fleet.node import Node
@@ -70,7 +70,7 @@ def test_a_drained_node_has_the_incident_in_its_taint_and_keeps_the_taints_of_ot
     assert gate.placement_of(node).held_by == HeldByNodeheal(INCIDENT)
     assert undrain(gate, node) is None
     assert (lasting_taints(cluster, kubelet), spec(cluster, kubelet).get("unschedulable")) == ([OTHERS], None)
-    assert CORDONED_BEFORE not in notes(cluster, kubelet)
+    assert "nodeheal" not in str(notes(cluster, kubelet))
 
 
 def test_what_was_cordoned_before_stays_cordoned_and_is_the_persons_again(
@@ -87,10 +87,34 @@ def test_what_was_cordoned_before_stays_cordoned_and_is_the_persons_again(
     assert (before.is_schedulable, before.held_by) == (False, HeldByPerson("kubectl", how="cordoned"))
     assert kept == HeldByPerson("kubectl", how="cordoned")
     assert spec(cluster, kubelet)["unschedulable"]
-    assert (spec(cluster, kubelet).get("taints"), notes(cluster, kubelet).get(CORDONED_BEFORE)) == (
-        [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": ANY}],
-        None,
-    )
+    assert spec(cluster, kubelet).get("taints") == [
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": ANY}
+    ]
+
+
+def test_what_a_person_cordons_again_under_our_taint_stays_cordoned(cluster: Cluster, gate: KubernetesGate) -> None:
+    kubelet = cluster.node()
+    node = record_of(kubelet)
+    drain(gate, node)
+    for verb in ("cordon", "uncordon", "cordon"):  # the first finds it cordoned, and writes nothing
+        cluster.plane.kubectl(verb, kubelet.name)
+
+    kept = undrain(gate, node)
+
+    assert kept == HeldByPerson("kubectl", how="cordoned")
+    assert (spec(cluster, kubelet)["unschedulable"], ISOLATED_TAINT in str(spec(cluster, kubelet))) == (True, False)
+
+
+def test_our_cordon_goes_though_somebody_took_our_taint_off(cluster: Cluster, gate: KubernetesGate) -> None:
+    kubelet = cluster.node()
+    node = record_of(kubelet)
+    drain(gate, node)
+    cluster.plane.kubectl("taint", "node", kubelet.name, f"{ISOLATED_TAINT}-")
+
+    held_by = gate.placement_of(node).held_by
+
+    assert (held_by, undrain(gate, node)) == (HeldByNodeheal(""), None)
+    assert spec(cluster, kubelet).get("unschedulable") is None
 
 
 def test_an_uncordon_by_a_person_is_seen_and_not_undone_while_the_taint_stands(

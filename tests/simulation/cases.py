@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from nodeheal.adapters.kubernetes import notes, workloads
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
 from nodeheal.contract.vocabulary import Action, Provider
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -15,7 +16,8 @@ from nodeheal.services.jobs import job_nodes
 from nodeheal.services.recovery import return_to_service, unmanaged_tasks
 from nodeheal.simulation.cloud import SimWorkflows
 from nodeheal.simulation.faults import Fault, Kind
-from nodeheal.simulation.setting import CALM, OperatorTimes, Setting, SlurmJobs, Work, with_slurm
+from nodeheal.simulation.kubernetes import KubernetesCluster
+from nodeheal.simulation.setting import CALM, KubernetesJobs, OperatorTimes, Setting, SlurmJobs, Work, on_cluster
 from nodeheal.simulation.slurm import SlurmCluster
 from nodeheal.simulation.stores import SimIncidents
 from nodeheal.simulation.world import World
@@ -32,6 +34,7 @@ from tests.simulation.taken_away import (
     twice,
 )
 
+Jobs = Work | SlurmJobs | KubernetesJobs
 ACT = RecoveryPolicy(
     default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=2, max_percent=100)),
     breaker=Breaker(min_nodes=99, max_nodes=99),
@@ -40,7 +43,7 @@ ACT = RecoveryPolicy(
 
 def calm(
     policy: RecoveryPolicy = ACT,
-    work: Work | SlurmJobs | None = None,
+    work: Jobs | None = None,
     nodes: int = 6,
     provider: Provider = Provider.hybrid,
 ) -> World:
@@ -55,7 +58,7 @@ def calm(
         policy=policy,
         operators=OperatorTimes(page_seconds=1e9, round_seconds=1e9, answer_seconds=1_200, spread=0.01),
     )
-    return World(with_slurm(setting, work) if isinstance(work, SlurmJobs) else setting)
+    return World(setting if work is None or isinstance(work, Work) else on_cluster(setting, work))
 
 
 def strike(world: World, at: float, number: int = 0, kind: Kind = OFF_THE_BUS, cure: str = "reboot") -> None:
@@ -126,8 +129,7 @@ def _first(world: World) -> str:
 
 
 def a_node_that_people_have_drained_fails(world: World) -> None:
-    world.scheduler.draining.add(_first(world))
-    world.scheduler.held_by_people |= {_first(world)} if world.scheduler.traits.records_holder else set()
+    world.scheduler.drain_by_people(_first(world))
     world.co_tenants.drained.add(_first(world))
     strike(world, 60)
 
@@ -139,15 +141,30 @@ def a_node_with_a_task_of_others_fails(world: World) -> None:
 
 
 def submit(world: World, *sizes: int, may_requeue: bool = True) -> None:
-    """Jobs of Slurm, of so many nodes each."""
-    assert world.parts.slurm is not None
+    """Jobs of the cluster, of so many nodes each."""
+    assert world.parts.cluster is not None
     for size in sizes:
-        world.parts.slurm.submit(size, 5 * HOUR, may_requeue=may_requeue)
+        world.parts.cluster.submit(size, 5 * HOUR, may_requeue=may_requeue)
 
 
 def a_job_on_all_nodes_loses_one(world: World) -> None:
     submit(world, 6)
     strike(world, 600)
+
+
+def a_gang_on_half_of_the_nodes_loses_two(world: World) -> None:
+    """One after the other, and both for good: it has room on the others."""
+    submit(world, 3)
+
+    def breaks() -> None:
+        assert world.parts.cluster is not None
+        [gang] = world.parts.cluster.jobs.values()
+        node = world.fleet.nodes[gang.nodes[0]]
+        world.fleet.strike(node, NVLINK)
+        node.fault = Fault(NVLINK, "hardware")
+
+    world.agenda.at(600, breaks)
+    world.agenda.at(2 * HOUR, breaks)
 
 
 def a_node_breaks_while_jobs_run_on_all_others(world: World) -> None:
@@ -163,11 +180,12 @@ OPTED_OUT = ACT.model_copy(update={"opted_out": {"mi-2b3ec911000000000": "it is 
 APPROVE = ACT.model_copy(update={"default_pool": PoolPolicy(mode=Mode.approve, budget=Budget(max_nodes=2))})
 TRAINS = Work(share=0.7, gang_nodes=4, days=5)
 SLURM = SlurmJobs(share=0.0)  # the jobs are those that a case submits
+KUBERNETES = KubernetesJobs(share=0.0, most_restarts=(1,), services=0, bare=0.0)
 
 
 _SERVICES = "nodeheal.services."
 it_is_given_back_unwritten = set_to((f"{_SERVICES}recovery.return_to_service._save_proven", lambda *_: None))
-CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | SlurmJobs]] = {
+CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Jobs]] = {
     "one_open_incident_a_node": (
         set_to((f"{_SERVICES}intake.ingest._is_abandoned", lambda node, ports: True)),
         two_faults_at_once,
@@ -255,6 +273,24 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
         a_node_breaks_while_jobs_run_on_all_others,
         ACT,
         SLURM,
+    ),
+    "no_gang_is_torn": (
+        cut(workloads._restart, "_pods_left(api, kind, what)", "0"),
+        a_job_on_all_nodes_loses_one,
+        ACT,
+        KUBERNETES,
+    ),
+    "no_gang_is_restarted_above_its_count": (
+        cut(notes.may_restart, "restarts_of(found) < _count(notes[MAX_RETRIES])", "True"),
+        a_gang_on_half_of_the_nodes_loses_two,
+        ACT,
+        KUBERNETES,
+    ),
+    "no_service_falls_below_its_floor": (
+        cut(KubernetesCluster.evict, "pod.service.ready - pod.is_ready < pod.service.floor"),
+        one_fault,
+        ACT,
+        replace(KUBERNETES, services=1, floors=(3,)),
     ),
     "nothing_stale_opens_an_incident": (no_boot_is_told_from_another, a_report_of_an_old_boot, ACT, Work(share=0)),
     "no_act_on_stale_news": (

@@ -10,12 +10,12 @@ import pytest
 from nodeheal.cli.simulated import tell
 from nodeheal.contract.vocabulary import Ending, NodeState, SchedulerKind
 from nodeheal.services.recovery import unmanaged_tasks
-from nodeheal.simulation import slurm
+from nodeheal.simulation import cluster_jobs
 from nodeheal.simulation.mass_failure import settings_of
 from nodeheal.simulation.report import report_of
 from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import run_some, schedule
-from nodeheal.simulation.setting import Setting, SlurmJobs, with_slurm
+from nodeheal.simulation.setting import Setting, SlurmJobs, on_cluster
 from nodeheal.simulation.slurm import SimSlurm, SlurmCluster
 from nodeheal.simulation.world import MASS_FAILURE_AT, World
 from tests.simulation.builders import HOUR
@@ -41,8 +41,8 @@ def _played(happen: Callable[[World], None], jobs: SlurmJobs = SLURM, until: flo
 
 
 def _cluster(world: World) -> SlurmCluster:
-    assert world.parts.slurm is not None
-    return world.parts.slurm
+    assert isinstance(world.parts.cluster, SlurmCluster)
+    return world.parts.cluster
 
 
 def _told(world: World) -> set[tuple[str, str]]:
@@ -65,7 +65,7 @@ def test_a_job_is_requeued_off_a_node_that_fails_and_runs_again_when_slurm_has_n
 
 
 def test_a_job_whose_owner_has_not_agreed_runs_until_the_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm, "HANGS", 1.0)
+    monkeypatch.setattr(cluster_jobs, "HANGS", 1.0)
     told: list[str] = []
     world = calm(ACT, SLURM)
     world.trace._read = told.append
@@ -81,7 +81,7 @@ def test_a_job_whose_owner_has_not_agreed_runs_until_the_reboot(monkeypatch: pyt
 def test_jobs_that_slurm_ends_are_reported_and_no_training_time_that_nodeheal_does_not_know(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(slurm, "HANGS", 1.0)
+    monkeypatch.setattr(cluster_jobs, "HANGS", 1.0)
     world = _played(_a_job_of_somebody_who_has_not_agreed)
 
     tell(report_of(world), "nodeheal simulate", as_json=False, latency="none")
@@ -111,7 +111,7 @@ def test_a_node_that_a_person_has_drained_is_healed_and_stays_drained() -> None:
 def test_forty_nodes_that_fail_at_once_are_all_drained_by_one_slow_controller(nodes: int, share: float) -> None:
     """Its SSM agent works on five commands at a time, and one that nobody waits for any more holds a worker, too."""
     setting = settings_of(Setting(nodes=nodes + 20, mass_failure=nodes))["raised"]
-    world = World(with_slurm(setting, SlurmJobs(share=share, days=30, most_nodes=1, requeueable=1.0)))
+    world = World(on_cluster(setting, SlurmJobs(share=share, days=30, most_nodes=1, requeueable=1.0)))
 
     world.advance(MASS_FAILURE_AT + 600)
 
@@ -159,8 +159,8 @@ def test_and_what_they_are_about_happens_in_them() -> None:
 def test_a_number_is_the_run_of_ecs_that_it_was_and_on_slurm_one_of_the_same_faults(number: int) -> None:
     ecs, other = schedule(number), schedule(number, SchedulerKind.SLURM)
 
-    assert ecs.slurm is None
-    assert replace(other, slurm=None, work=ecs.work, others=ecs.others, policy=ecs.policy) == ecs
+    assert ecs.cluster is None
+    assert replace(other, cluster=None, work=ecs.work, others=ecs.others, policy=ecs.policy) == ecs
     assert (other.work.share, other.others.unmanaged_tasks, other.scheduler) == (0, 0, SchedulerKind.SLURM)
 
 

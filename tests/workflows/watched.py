@@ -86,7 +86,7 @@ class WatchedMemory:
             case "scheduler.stop_unmanaged_task":
                 if given[1].task_id in self._scheduler.unmanaged:
                     self._stopped[given[1].task_id] = given[1]
-                    watch.unmanaged_task_stopped(given[0], given[1])
+                    watch.unmanaged_task_stopped(given[0].node_id, given[1])
             case "pools.release":
                 watch.slot_released(*given)
 

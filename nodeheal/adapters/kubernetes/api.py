@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Object = Mapping[str, Any]  # as the API has it
 
+# Who has written a field, as the API names it: what is ours is told from what others have set to the same value.
+MANAGER = "nodeheal"
 MERGE_PATCH = "application/merge-patch+json"
 BUDGET_CAUSE = "DisruptionBudget"  # of a 429: an eviction would break a PodDisruptionBudget
 _PAGE = 500  # objects of one answer to a list; kubectl's own number
@@ -90,7 +92,7 @@ class KubernetesApi:
         """Return the object after a JSON merge patch: a list in it replaces the whole list. Raises ApiError (409: it
         has another resourceVersion now), NotAccepted.
         """
-        return self._call("PATCH", path, change, MERGE_PATCH)
+        return self._call("PATCH", f"{path}?fieldManager={MANAGER}", change, MERGE_PATCH)
 
     def post(self, path: str, body: Object) -> Object:
         """Return what was created. Raises ApiError, NotAccepted."""

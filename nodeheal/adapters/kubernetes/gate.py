@@ -11,13 +11,12 @@ from typing import Any
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, Object, refusals_named
 from nodeheal.adapters.kubernetes.nodes import (
-    CORDONED_BEFORE,
     ISOLATED_TAINT,
     NODES,
     OWN_TAINTS,
     KubernetesNodes,
     holder_of,
-    is_cordoned,
+    is_cordon_ours,
     is_in_service,
     isolated_for,
     taints_of,
@@ -105,23 +104,16 @@ def _closed(found: Object, incident: str | None) -> dict[str, Any] | None:
     cordon off since, it stays off.
     """
     wanted = {"key": ISOLATED_TAINT, "value": incident or _NO_INCIDENT, "effect": "NoSchedule"}
-    known = isolated_for(found)
-    if known == wanted["value"]:
+    if isolated_for(found) == wanted["value"]:
         return None
     others = [taint for taint in taints_of(found) if taint.get("key") != ISOLATED_TAINT]
-    patch: dict[str, Any] = {"spec": {"taints": [*others, wanted], "unschedulable": True}}
-    if known is None and is_cordoned(found):
-        patch["metadata"] = {"annotations": {CORDONED_BEFORE: "true"}}
-    return patch
+    return {"spec": {"taints": [*others, wanted], "unschedulable": True}}
 
 
 def _opened(found: Object) -> dict[str, Any] | None:
-    """Return the patch that takes all our marks off; None: it has none. Who had cordoned it before keeps it."""
-    was_cordoned = CORDONED_BEFORE in (found["metadata"].get("annotations") or {})
+    """Return the patch that takes all our marks off; None: it has none. A cordon of others stays."""
+    is_ours = is_cordon_ours(found)
     others = [taint for taint in taints_of(found) if taint.get("key") not in OWN_TAINTS]
-    if len(others) == len(taints_of(found)) and not was_cordoned:
+    if len(others) == len(taints_of(found)) and not is_ours:
         return None
-    spec: dict[str, Any] = {"taints": others}
-    if isolated_for(found) is not None and not was_cordoned:
-        spec["unschedulable"] = None
-    return {"spec": spec, "metadata": {"annotations": {CORDONED_BEFORE: None}}}
+    return {"spec": {"taints": others, "unschedulable": None} if is_ours else {"taints": others}}

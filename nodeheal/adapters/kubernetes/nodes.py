@@ -7,7 +7,7 @@ sets. Names are kept as hints, and checked at each use.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nodeheal.adapters.kubernetes.api import KubernetesApi, Object
+from nodeheal.adapters.kubernetes.api import MANAGER, KubernetesApi, Object
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySystem, Holder
@@ -18,8 +18,6 @@ ISOLATED_TAINT = names.KUBERNETES_TAINT
 # By the node group, from the registration on: a new node takes no pod before it has been diagnosed.
 UNCHECKED_TAINT = "nodeheal.io/unchecked"
 OWN_TAINTS = (ISOLATED_TAINT, UNCHECKED_TAINT)
-# Set beside our taint where the node was cordoned before: then it stays so when the taint goes.
-CORDONED_BEFORE = "nodeheal.io/cordoned-before"
 _WORDS = 80  # of what others write into labels, annotations and managers' names
 # Other systems that keep a node out of service: the label, annotation or taint by which each shows that.
 _SYSTEMS_LABELS = {"k8saas.nvidia.com/cordon-by": "NVSentinel", "dgxc.nvidia.com/nvsentinel-state": "NVSentinel"}
@@ -109,17 +107,26 @@ def holder_of(found: Object) -> Holder | None:
             return HeldBySystem(_SYSTEMS_TAINTS[taint["key"]], f"taint {taint['key']}")
     if not is_cordoned(found):
         return None
+    if is_cordon_ours(found):
+        return HeldByNodeheal("")
     conditions = (found["metadata"].get("annotations") or {}).get(_DRAINO)
     if conditions is not None:
         return HeldBySystem("draino", f"{_DRAINO}={conditions}"[:_WORDS])
     return HeldByPerson(_cordoned_by(found), how="cordoned")
 
 
+def is_cordon_ours(found: Object) -> bool:
+    """Whether nodeheal has cordoned the node, and nobody else: who finds it cordoned and cordons it writes nothing."""
+    return is_cordoned(found) and _cordoned_by(found) == MANAGER
+
+
 def _cordoned_by(found: Object) -> str:
-    """Return the program that wrote the cordon: the API does not say which person used it, and anyone may choose it."""
-    writers = (
+    """Return the program that wrote the cordon, others' before ours: the API does not say which person used it, and
+    anyone may choose its name.
+    """
+    writers = [
         str(entry.get("manager", ""))
         for entry in reversed(found["metadata"].get("managedFields") or ())
         if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
-    )
-    return next(writers, "")[:_WORDS] or "somebody"
+    ]
+    return min(writers, key=lambda writer: writer == MANAGER, default="")[:_WORDS] or "somebody"

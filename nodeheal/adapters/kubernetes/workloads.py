@@ -149,7 +149,8 @@ def _dumped(api_version: str, kind: str, metadata: Mapping[str, Any]) -> str:
 
 
 def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason: str, *, is_held: bool) -> bool:
-    """Suspend, wait, resume. False: it had ended, or others have suspended it, or resumed what we had suspended.
+    """Suspend, wait, resume. False: it had ended, its owner consents no more, or others have suspended it, or resumed
+    what we had suspended.
 
     Raises NotAccepted while pods are still ending: the same call goes on from there.
     """
@@ -166,7 +167,7 @@ def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason
     if is_suspended is not (notes.get(SUSPENDED_FOR) == reason):  # others have suspended it, or resumed it since
         return False
     if not is_suspended:
-        if ending_of(found):
+        if ending_of(found) or not may_restart(found, kind):  # its owner may have changed it since it was listed
             return False
         _patch(api, path, found, patch_at(kind.suspend, True), {SUSPENDED_FOR: reason})
     if left := _pods_left(api, kind, what):
