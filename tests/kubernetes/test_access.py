@@ -106,6 +106,7 @@ def test_the_group_may_do_what_it_needs_and_nothing_else(
     [
         {"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReplacement"}}},
         {"metadata": {"annotations": {"weave.works/kured-node-lock": "mine"}}},
+        {"metadata": {"annotations": {"nodeheal.io/any": "mine"}}},
         {"metadata": {"finalizers": ["nodeheal.io/stay"]}},
         {"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}},
         {"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}},
