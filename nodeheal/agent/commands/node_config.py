@@ -38,7 +38,10 @@ def carry_out(arguments: argparse.Namespace) -> int:
     if node is None:
         raise ConfigError("this is no pod of nodeheal's chart: its variables are missing")
     text = configured(arguments.source.read_text("utf-8"), node.read())
-    configuration.parse(tomllib.loads(text))
+    try:
+        configuration.parse(tomllib.loads(text))
+    except (ValueError, ConfigError) as error:
+        raise ConfigError(f"{arguments.source}, with node_id, provider and pool of this node: {error}") from error
     replace_file(arguments.to, text, MODE)
     return EXIT_DONE
 
