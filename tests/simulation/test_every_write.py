@@ -16,6 +16,7 @@ from tests.workflows.told_places import places_of_stories
 SCHEDULES = [
     *((number, SchedulerKind.ECS) for number in range(100)),
     *((number, SchedulerKind.SLURM) for number in range(40)),
+    *((number, SchedulerKind.KUBERNETES) for number in range(20)),
 ]
 
 # No schedule has channels beside email: tests/unit/test_channels.py breaks what only they and their digests write.

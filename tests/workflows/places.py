@@ -20,6 +20,7 @@ PORTS = (frozenset(field.name for field in fields(Ports)) - {"channels", "consol
 OF_WHOSE = {"launcher_for": "launcher", "machines_of": "machines"}
 # A task definition that is registered once more starts nothing.
 OF_A_SCHEDULER = frozenset(CAPABILITIES) - {"machines", "definitions"} | {"maker"}
+OF_AN_ADAPTER = "kubernetes."  # its calls of the API, within one call of the port
 IMAGINED = "replay.py"  # writes to a memory of its own
 SAVING = "services/saving.py"  # the loop: the place is where it is called
 CHANGES = {
@@ -80,12 +81,22 @@ def place_called(name: str) -> Place | None:
     folders, loop = tuple(f"{folder}/" for folder in FOLDERS), str(HOME / SAVING)
     while frame is not None and (not frame.f_code.co_filename.startswith(folders) or frame.f_code.co_filename == loop):
         frame = frame.f_back  # type: ignore[assignment]
-    return _at(_module(Path(frame.f_code.co_filename)), frame.f_lineno, name) if frame is not None else None
+    if frame is None:
+        return None
+    module, line = _module(Path(frame.f_code.co_filename)), frame.f_lineno
+    return _of_scheduler(module, line) if name.startswith(OF_AN_ADAPTER) else _at(module, line, name)
 
 
 def _module(file: Path) -> str:
     """Two folders may have a file of one name."""
     return str(file.relative_to(HOME))
+
+
+@cache
+def _of_scheduler(module: str, line: int) -> Place | None:
+    """The place that calls a scheduler there, whose real adapter runs; None: what is called there only reads."""
+    here = [one for one in places() if one.module == module and one.line <= line <= one.end]
+    return next((one for one in here if one.call.startswith("scheduler.")), None)
 
 
 @cache
