@@ -72,7 +72,9 @@ class KubernetesStory(Story):
 
     def _made_nodes(self) -> list[NodeHandle]:
         script = self.script
-        nodes, self._kubeconfig = self.sandbox.add_kubernetes(CLUSTER, script.pool, script.nodes, checks=script.checks)
+        nodes, self._kubeconfig = self.sandbox.add_kubernetes(
+            CLUSTER, script.pool, script.nodes, checks=(*script.checks, "kubernetes_node")
+        )
         self._api = Api.of_kubeconfig(self._kubeconfig)
         self._await(self._are_ready, READY_SECONDS, "all nodes of the cluster are Ready")
         return nodes

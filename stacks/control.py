@@ -35,7 +35,7 @@ from stacks.machine_permissions import on_hyperpod
 from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
 from stacks.permission import (
-    ASK_CONTROLLER,
+    ASK_CLUSTERS,
     CLUSTER,
     PASS_EXECUTION_ROLE,
     READ_POLICY,
@@ -137,7 +137,7 @@ class Control:
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
         permissions = self._permissions(spec)
-        vpc = self._settings.vpc if ASK_CONTROLLER[0] in permissions else None
+        vpc = self._settings.vpc if ASK_CLUSTERS in permissions else None
         if vpc is not None:
             permissions = (*permissions, *in_vpc(spec.deployed_name))
         function = lambda_.Function(

@@ -15,6 +15,7 @@ from stacks.machine_permissions import (
 )
 from stacks.permission import (
     ANNOUNCE,
+    ASK_CLUSTERS,
     ASK_CONTROLLER,
     CHANGE,
     DRAIN_NODE,
@@ -313,7 +314,8 @@ FUNCTIONS = (
         keep_warm=True,
     ),
     FunctionSpec(
-        "end_incident", (CHANGE, FIND_NODE, SEE_HOLDER, *START_TASK, SEE_TASKS, ANNOUNCE, READ_POLICY, RESUME)
+        "end_incident",
+        (CHANGE, FIND_NODE, SEE_HOLDER, *START_TASK, SEE_TASKS, ASK_CLUSTERS, ANNOUNCE, READ_POLICY, RESUME),
     ),
     FunctionSpec("choose_nodes", (CHANGE, READ_POLICY, RESUME), state=(KEEP, LIST)),
     FunctionSpec("await_nodes", (READ_POLICY, RESUME), state=(KEEP, LIST)),

@@ -289,21 +289,19 @@ def describe_clusters(eks_clusters: Sequence[str]) -> tuple[Permission, ...]:
     return (Permission(why, ("eks:DescribeCluster",), arns),) if arns else ()
 
 
-# In addition to DescribeInstanceInformation, which every deciding function may call.
-ASK_CONTROLLER = (
-    Permission(
-        "ask clusters, by Slurm's controllers and by API servers of EKS, as the role that may do nothing else",
-        ("sts:AssumeRole",),
-        ("arn:{partition}:iam::{account}:role/" + names.CONTROLLER_ROLE,),
-    ),
-    SEE_COMMAND,
+ASK_CLUSTERS = Permission(
+    "ask clusters, by Slurm's controllers and by API servers of EKS, as the role that may do nothing else",
+    ("sts:AssumeRole",),
+    ("arn:{partition}:iam::{account}:role/" + names.CONTROLLER_ROLE,),
 )
+# In addition to DescribeInstanceInformation, which every deciding function may call.
+ASK_CONTROLLER = (ASK_CLUSTERS, SEE_COMMAND)
 
 
 def on_kubernetes(permissions: Sequence[Permission], eks_clusters: Sequence[str]) -> tuple[Permission, ...]:
     """Return what a function needs to send the commands of SSM as Jobs instead, and to look at them."""
     given = {action for permission in permissions for action in permission.actions}
-    commands, asks = {"ssm:SendCommand", "ssm:GetCommandInvocation"}, ASK_CONTROLLER[0]
+    commands, asks = {"ssm:SendCommand", "ssm:GetCommandInvocation"}, ASK_CLUSTERS
     return (asks,) if eks_clusters and given & commands and asks not in permissions else ()
 
 

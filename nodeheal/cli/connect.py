@@ -19,7 +19,7 @@ from nodeheal.contract import names
 from nodeheal.domain.errors import NodehealError
 
 if TYPE_CHECKING:
-    from nodeheal.adapters.aws.drills import SsmDrills
+    from nodeheal.adapters.aws.drills import CommandDrills
     from nodeheal.adapters.aws.marks import AwsMarks
     from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
     from nodeheal.adapters.aws.policy_documents import PolicyDocuments
@@ -221,12 +221,11 @@ def marks() -> "AwsMarks":
     return AwsMarks(client, schedulers.scheduler_marks(client))
 
 
-def drills() -> "SsmDrills":
+def drills(world: "Ports") -> "CommandDrills":
     """What makes nodes pretend a fault."""
-    from nodeheal.adapters.aws.drills import SsmDrills
-    from nodeheal.adapters.aws.ports import clock
+    from nodeheal.adapters.aws.drills import CommandDrills
 
-    return SsmDrills(partial(client_once, "ssm"), clock)
+    return CommandDrills(world.commands, world.clock)
 
 
 def owners() -> "SnsOwners":

@@ -14,10 +14,14 @@ SignUpload = Callable[[str, int, datetime], Upload]
 
 @dataclass(frozen=True)
 class Command:
-    """What a node is to do: a document of packaging/ssm, by the name of its file, and the parameters of its own."""
+    """What a node is to do: a document of packaging/ssm, by the name of its file, and the parameters of its own.
+
+    `comment`: for people who look at the command where it was sent.
+    """
 
     document: str
     parameters: Mapping[str, str] = field(default_factory=dict)
+    comment: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from sandbox.toml import toml
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MANIFEST = REPOSITORY / "charts" / "nodeheal.yaml"
 _UNCHECKED = ({"key": UNCHECKED_TAINT, "value": "true", "effect": "NoSchedule"},)
+_CREATOR, _ADMINS = f"arn:aws:iam::{ACCOUNT}:root", "sandbox:admins"
 _RESTART_SECONDS = 10.0  # a kubelet's first pause before it starts a container again
 
 
@@ -65,6 +66,8 @@ class EksCluster:
         }
         with request_scope(ACCOUNT, REGION):
             eks._clusters[name] = self._record
+            # Of who has created the cluster, as EKS makes one.
+            eks._create_access_entry(name, {"principalArn": _CREATOR, "kubernetesGroups": [_ADMINS]})
         self._failed: BaseException | None = None
         self._started = threading.Thread(target=self._start, name=f"EKS cluster {name}", daemon=True)
         self._started.start()
@@ -126,6 +129,9 @@ class EksCluster:
     def _start(self) -> None:
         try:
             self.plane.__enter__()
+            self.plane.kubectl(
+                "create", "clusterrolebinding", "admins", "--clusterrole=cluster-admin", f"--group={_ADMINS}"
+            )
             job_controllers.start(self.plane)
         except BaseException as error:  # `wait` raises it
             self._failed = error

@@ -173,6 +173,14 @@ def needs_on_slurm(call: str) -> frozenset[Need]:
     return frozenset(found)
 
 
+def needs_on_kubernetes(call: str) -> frozenset[Need]:
+    """What a call on the scheduler of a node asks AWS for besides, where that is Kubernetes."""
+    port, _, method = call.partition(".")
+    asked = (("gate", "KubernetesGate"), ("workloads", "KubernetesWorkloads"), ("machines", "KarpenterMachines"))
+    is_asked = port == "scheduler" and any(_function(f"kubernetes.{module}", of, method) for module, of in asked)
+    return frozenset({("sts:AssumeRole", names.CONTROLLER_ROLE)} if is_asked else ())
+
+
 @cache
 def _module(name: str) -> ast.Module:
     """A module of the cloud's adapters by its name, one of a scheduler's with its folder before it."""

@@ -11,7 +11,7 @@ from stacks.functions import FUNCTIONS, FunctionSpec
 from stacks.machine_permissions import on_hyperpod
 from stacks.permission import Permission
 from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow
-from tests.infrastructure.needs import Need, needs_of, needs_on_slurm
+from tests.infrastructure.needs import Need, needs_of, needs_on_kubernetes, needs_on_slurm
 from tests.infrastructure.reach import calls_of
 
 BY_NAME = {spec.stem: spec for spec in FUNCTIONS}
@@ -44,7 +44,7 @@ def needs(stem: str) -> set[Need]:
     calls = calls_of(stem) - NEVER_CALLED.get(stem, set())
     asked = {need for call in calls for need in needs_of(call)} | WRITES_ITS_LOG
     if stem not in NEVER_ON_SLURM:
-        asked |= {need for call in calls for need in needs_on_slurm(call)}
+        asked |= {need for call in calls for need in (*needs_on_slurm(call), *needs_on_kubernetes(call))}
     return asked | (TAKES_FROM_QUEUE if BY_NAME[stem].queue else set())
 
 
@@ -87,6 +87,10 @@ def test_the_reader_sees_calls_grants_and_values_of_the_adapters() -> None:
     assert ("sts:AssumeRole", "nodeheal-controllers-{region}") in needs_on_slurm("scheduler.undrain")
     assert needs_on_slurm("scheduler.restart_unmanaged_task") == frozenset()
     assert needs_on_slurm("scheduler.placements_of") == frozenset()
+    assert ("sts:AssumeRole", "nodeheal-controllers-{region}") in needs_on_kubernetes(
+        "scheduler.restart_unmanaged_task"
+    )
+    assert needs_on_kubernetes("scheduler.placements_of") == frozenset()
 
 
 # What Step Functions does for each kind of task, in the name of the workflow's role.

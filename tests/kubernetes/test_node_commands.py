@@ -10,7 +10,7 @@ import pytest
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError
-from nodeheal.adapters.kubernetes.node_commands import TEMPLATE, KubernetesNodeCommands
+from nodeheal.adapters.kubernetes.node_commands import TEMPLATE, KubernetesNodeCommands, _is_of
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
@@ -95,8 +95,15 @@ def test_a_command_that_the_cluster_does_not_know_is_unknown(machine: Machine) -
     assert machine.commands.look(machine.node, "nodeheal-diag-0").state == "UNKNOWN"
 
 
-def _job(machine: Machine, pod: Object) -> Object:
-    return {"metadata": {"name": machine.cluster.name("job")}, "spec": {"template": {"spec": pod}}}
+def _job(machine: Machine, pod: Object, **spec: Any) -> Object:
+    """A Job as the functions make it, but for what is given."""
+    container = pod["containers"][0]
+    own = {**pod, "nodeName": machine.kubelet.name}
+    own["containers"] = (
+        [{**container, "args": ["diag"]}, *pod["containers"][1:]] if "args" not in container else pod["containers"]
+    )
+    once = {"backoffLimit": 0, "activeDeadlineSeconds": 60}
+    return {"metadata": {"name": machine.cluster.name("job")}, "spec": {**once, "template": {"spec": own}, **spec}}
 
 
 def _with(pod: Object, **changes: Any) -> Object:
@@ -124,11 +131,12 @@ _SECRET = {"secretKeyRef": {"name": "any", "key": "token"}}
         lambda pod: {**pod, "serviceAccountName": "default"},
         lambda pod: {**pod, "automountServiceAccountToken": True},
         lambda pod: {**pod, "initContainers": []},
+        lambda pod: _with(pod, args=["reboot"]),
         lambda pod: {**pod, "containers": [*pod["containers"], {**pod["containers"][0], "name": "second"}]},
     ],
     ids=[
         *("image", "command", "hook", "mount", "preload", "secret", "no-variables"),
-        *("volume", "account", "token", "no-init", "second-container"),
+        *("volume", "account", "token", "no-init", "reboot", "second-container"),
     ],
 )
 def test_the_functions_run_no_other_pod(machine: Machine, change: Any) -> None:
@@ -162,3 +170,57 @@ def test_a_researcher_can_neither_send_commands_nor_read_them(machine: Machine) 
     }
 
     assert {verb for verb, answer in answers.items() if answer != "no"} == set()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"parallelism": 20},
+        {"completions": 2},
+        {"backoffLimit": 100},
+        {"activeDeadlineSeconds": None},
+    ],
+    ids=str,
+)
+def test_a_command_runs_once_and_not_for_ever(machine: Machine, spec: dict[str, Any]) -> None:
+    pod = machine.cluster.api.get(f"{TEMPLATES}/{TEMPLATE}")["template"]["spec"]
+
+    with pytest.raises(ApiError) as refused:
+        machine.api.post(JOBS, _job(machine, dict(pod), **spec))
+
+    assert (refused.value.status, "a command runs once" in refused.value.message) == (403, True)
+
+
+def test_a_pod_that_a_kubelet_has_made_up_is_no_answer(machine: Machine) -> None:
+    name = machine.send()
+    assert machine.result(name).state == "SUCCEEDED"
+    other = machine.cluster.node()
+    job = machine.cluster.api.get(f"{JOBS}/{name}")
+    forged = {
+        "metadata": {
+            "name": machine.cluster.name("mirror"),
+            "namespace": names.KUBERNETES_NAMESPACE,
+            "labels": {"batch.kubernetes.io/job-name": name},
+            "annotations": {"kubernetes.io/config.mirror": "any"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "name": other.name,
+                    "uid": machine.cluster.api.get(f"/api/v1/nodes/{other.name}")["metadata"]["uid"],
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {"nodeName": other.name, "containers": [{"name": "main", "image": "none", "command": ["true"]}]},
+    }
+    other.api.create(f"/api/v1/namespaces/{names.KUBERNETES_NAMESPACE}/pods", forged)
+
+    found = machine.cluster.api.get(
+        f"/api/v1/namespaces/{names.KUBERNETES_NAMESPACE}/pods", labelSelector=f"batch.kubernetes.io/job-name={name}"
+    )["items"]
+
+    assert [_is_of(pod, job) for pod in sorted(found, key=lambda pod: "mirror" in pod["metadata"]["name"])] == [
+        True,
+        False,
+    ]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from nodeheal.adapters.aws.drills import SsmDrills
+from nodeheal.adapters.aws.drills import CommandDrills
+from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.memory.drills import MemoryDrills
 from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.agent.checks.dcgm import CHECK
@@ -41,10 +42,15 @@ XID_79 = f"NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, {names
 @pytest.fixture
 def drills(monkeypatch: pytest.MonkeyPatch) -> MemoryDrills:
     it = MemoryDrills()
-    monkeypatch.setattr(connect, "drills", lambda: it)
+    monkeypatch.setattr(connect, "drills", lambda world: it)
     monkeypatch.setattr(connect, "policy", lambda: DRILLED)
     monkeypatch.setattr("nodeheal.services.operators.inject_fault.DRILL_SECONDS", 0)
     return it
+
+
+def by_ssm(ssm: Aws) -> CommandDrills:
+    """Those of a node that takes commands by SSM."""
+    return CommandDrills(SsmNodeCommands(ssm, ssm, lambda: NOW), lambda: NOW)
 
 
 @pytest.fixture
@@ -378,7 +384,7 @@ def test_ssm_is_asked_for_this_boot_for_a_minute_with_the_reason() -> None:
     ssm.answers("send_command", {"Command": {"CommandId": "11111111-2222-3333-4444-555555555555"}}, asked)
     ssm.stub.activate()
 
-    sent = SsmDrills(ssm, lambda: NOW).inject(node(), XID_79, "ada: fire drill", 60)
+    sent = by_ssm(ssm).inject(node(), XID_79, "ada: fire drill", 60)
 
     assert sent.startswith("11111111")
 
@@ -401,7 +407,7 @@ def test_ssm_is_asked_for_a_value_in_dcgm() -> None:
     ssm.answers("send_command", {"Command": {"CommandId": "11111111-2222-3333-4444-555555555555"}}, asked)
     ssm.stub.activate()
 
-    sent = SsmDrills(ssm, lambda: NOW).inject_dcgm(node(), DcgmDrill(1, 230, "79"), "ada: fire drill", 60)
+    sent = by_ssm(ssm).inject_dcgm(node(), DcgmDrill(1, 230, "79"), "ada: fire drill", 60)
 
     assert sent.startswith("11111111")
 
@@ -411,7 +417,7 @@ def test_a_node_that_takes_no_commands_is_not_found(side: str) -> None:
     ssm = Aws("ssm")
     ssm.stub.add_client_error("send_command", "InvalidInstanceId")
     ssm.stub.activate()
-    drills = MemoryDrills(unknown_nodes={NODE}) if side == "memory" else SsmDrills(ssm, lambda: NOW)
+    drills = MemoryDrills(unknown_nodes={NODE}) if side == "memory" else by_ssm(ssm)
 
     with pytest.raises(NotFound, match=NODE):
         drills.inject(node(), XID_79, "ada: drill", 60)

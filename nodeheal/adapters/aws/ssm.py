@@ -5,7 +5,7 @@ Every command contains its boot id and its expiry; the node checks both.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
@@ -30,6 +30,7 @@ STATES = {
 }
 # SSM accepts no shorter delivery timeout than this.
 SHORTEST_DELIVERY_SECONDS = 30
+_COMMENT_CHARACTERS = 100
 _NODES_A_COMMAND = 50  # SendCommand's limit of instances
 
 
@@ -66,6 +67,7 @@ class SsmNodeCommands:
             raise NotFound(f"SSM takes no command for {known}: SendCommand reaches no node of HyperPod")
         left = int((expires_at - self._clock()).total_seconds())
         parameters = {"ExpiresAt": str(int(expires_at.timestamp())), **boots, **command.parameters}
+        shown: dict[str, Any] = {"Comment": command.comment[:_COMMENT_CHARACTERS]} if command.comment else {}
         try:
             with throttles_named("SendCommand"):
                 answer = self._once().send_command(
@@ -73,6 +75,7 @@ class SsmNodeCommands:
                     InstanceIds=[node.instance_id for node in nodes],
                     TimeoutSeconds=max(left, SHORTEST_DELIVERY_SECONDS),
                     Parameters={name: [value] for name, value in parameters.items()},
+                    **shown,
                 )
         except ClientError as error:
             if code_of(error) != "InvalidInstanceId":

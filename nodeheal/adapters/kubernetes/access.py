@@ -67,4 +67,5 @@ class EksClusters:
 
 def _sts_host(region: str) -> str:
     """Return the regional host of STS. EKS accepts no other, whatever endpoint the caller itself has been given."""
-    return f"sts.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
+    suffixes = {"cn": "amazonaws.com.cn", "eusc": "amazonaws.eu"}
+    return f"sts.{region}.{suffixes.get(region.partition('-')[0], 'amazonaws.com')}"

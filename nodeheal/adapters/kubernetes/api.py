@@ -1,6 +1,7 @@
 """Asks the API server of one cluster: JSON over HTTPS with a bearer token, by urllib3, which the SDK brings along."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ BUDGET_CAUSE = "DisruptionBudget"  # of a 429: an eviction would break a PodDisr
 _PAGE = 500  # objects of one answer to a list; kubectl's own number
 _CONNECT_SECONDS, _READ_SECONDS = 2.0, 10.0
 _RENEWED_ON = 401
+_PATH = re.compile(r"(/[A-Za-z0-9][A-Za-z0-9._:-]{0,252})+")  # of names as Kubernetes takes them
+_WORDS = 80
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,7 @@ class KubernetesApi:
             self._token = ""
             answer = self._send(method, path, body, kind)
         if answer.status < 300:
-            found: Object = json.loads(answer.data)
-            return found
+            return _object(method, path, answer)
         error = _error(answer)
         if error.status >= 500 or (error.status == 429 and not error.is_budget):
             raise NotAccepted(f"{method} {path.partition('?')[0]}: {error}") from error
@@ -120,6 +122,8 @@ class KubernetesApi:
     def _send(self, method: str, path: str, body: Object | None, kind: str) -> "BaseHTTPResponse":
         from urllib3.exceptions import HTTPError
 
+        if not _PATH.fullmatch(path.partition("?")[0]):  # a name that somebody has chosen would lead elsewhere
+            raise ApiError(404, "NotFound", f"{path[:_WORDS]!r} is no path of Kubernetes")
         endpoint, pool = self._connect()
         self._token = self._token or self._make_token()
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
@@ -129,6 +133,7 @@ class KubernetesApi:
         try:
             return pool.request(method, endpoint.url + path, body=content, headers=headers, redirect=False)
         except HTTPError as error:  # its text names the host and the path, never a header
+            self._endpoint = None  # it may have moved: a cluster that was made anew has another one
             raise NotAccepted(f"the API server at {endpoint.url} has not answered: {error}") from error
 
     def _connect(self) -> "tuple[Endpoint, PoolManager]":
@@ -142,6 +147,17 @@ class KubernetesApi:
             timeout = Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS)
             self._pool = PoolManager(ssl_context=trust, timeout=timeout, retries=False)
         return self._endpoint, self._pool
+
+
+def _object(method: str, path: str, answer: "BaseHTTPResponse") -> Object:
+    """Return the object of an answer. Raises NotAccepted where it is none."""
+    try:
+        found = json.loads(answer.data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise NotAccepted(f"{method} {path.partition('?')[0]}: the answer is no object of Kubernetes")
+    return found
 
 
 def _error(answer: "BaseHTTPResponse") -> ApiError:

@@ -92,11 +92,18 @@ def root_of(pod: Object, api: KubernetesApi) -> RootOwner | None:
             else f"/apis/{place[0]}/namespaces/{namespace}/{between}/{owner.name}"
         )
         found = api.find(path)
-        if found is None or found["metadata"]["uid"] != owner.uid:
+        if found is None or not is_object(found, namespace, owner.name, owner.uid):
             return owner
         owner = RootOwner(*place, owner.name, owner.uid, kind, found)
         reference = controller_of(found)
     return owner
+
+
+def is_object(found: Object | None, namespace: str, name: str, uid: str) -> bool:
+    """Whether this is the very object that a reference, which anybody may write, names."""
+    metadata = (found or {}).get("metadata")
+    named = {"namespace": namespace, "name": name, "uid": uid}
+    return isinstance(metadata, dict) and all(metadata.get(key) == value for key, value in named.items())
 
 
 def ending_of(found: Object) -> str:

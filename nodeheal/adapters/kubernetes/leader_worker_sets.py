@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nodeheal.adapters.kubernetes.api import KubernetesApi, Object
-from nodeheal.adapters.kubernetes.gangs import controller_of
+from nodeheal.adapters.kubernetes.gangs import controller_of, is_object
 
 _SET_LABEL = "leaderworkerset.sigs.k8s.io/name"
 _INDEX_LABEL = "leaderworkerset.sigs.k8s.io/group-index"
@@ -47,5 +47,6 @@ def _owner_of(found: Object | None, kind: str, api: KubernetesApi) -> Object | N
     path = _PLACES.get((str(reference.get("apiVersion")), str(reference.get("kind"))))
     if found is None or path is None or reference["kind"] != kind:
         return None
-    owner = api.find(path.format(found["metadata"]["namespace"], reference["name"]))
-    return owner if owner is not None and owner["metadata"]["uid"] == reference["uid"] else None
+    namespace, name = str(found["metadata"]["namespace"]), str(reference["name"])
+    owner = api.find(path.format(namespace, name))
+    return owner if is_object(owner, namespace, name, str(reference["uid"])) else None

@@ -11,6 +11,7 @@ from typing import Any
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, Object, refusals_named
+from nodeheal.adapters.kubernetes.gangs import controller_of
 from nodeheal.adapters.kubernetes.nodes import KubernetesNodes
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound
@@ -69,7 +70,8 @@ class KubernetesNodeCommands:
                 return CommandStatus("UNKNOWN")
             selected = f"batch.kubernetes.io/job-name={command_id}"
             pods = list(api.pages(f"/api/v1/namespaces/{names.KUBERNETES_NAMESPACE}/pods", labelSelector=selected))
-        end = next((end for pod in pods if (end := _end_of(pod)) is not None), None)
+        own = [pod for pod in pods if _is_of(pod, job)]
+        end = next((end for pod in own if (end := _end_of(pod)) is not None), None)
         if end is not None:
             state = "SUCCEEDED" if end["exitCode"] == 0 else "FAILED"
             return CommandStatus(state, str(end.get("message", "")), int(end["exitCode"]))
@@ -108,7 +110,10 @@ def _job(
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": f"nodeheal-{VERBS[command.document]}-{digest}"},
+        "metadata": {
+            "name": f"nodeheal-{VERBS[command.document]}-{digest}",
+            **({"annotations": {"nodeheal.io/why": command.comment}} if command.comment else {}),
+        },
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": seconds,
@@ -116,6 +121,13 @@ def _job(
             "template": pod,
         },
     }
+
+
+def _is_of(pod: Object, job: Object) -> bool:
+    """Whether the Job has made this pod, for its node: a kubelet can make a pod of the same label on its own."""
+    owner = controller_of(pod) or {}
+    node = job["spec"]["template"]["spec"].get("nodeName")
+    return bool(owner.get("uid") == job["metadata"]["uid"] and pod["spec"].get("nodeName") == node)
 
 
 def _end_of(pod: Object) -> Mapping[str, Any] | None:
