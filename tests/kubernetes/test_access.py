@@ -73,7 +73,8 @@ def test_no_error_holds_the_token(clusters: EksClusters) -> None:
         ("delete", "nodes", "", False),
         ("list", "pods", "", True),
         ("create", "pods/eviction", "", True),
-        ("delete", "pods", "", False),
+        ("delete", "pods", "", True),  # those of services: test_workloads.py
+        ("deletecollection", "pods", "", False),
         ("create", "pods", "", False),
         ("get", "secrets", "", False),
         ("patch", "jobs", "batch", True),

@@ -1,6 +1,7 @@
 """A gang is restarted whole, once, where its owner consents; pods of services are evicted within their budgets."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -314,6 +315,73 @@ def test_a_disruption_budget_is_waited_for(place: Place) -> None:
 
     place.cluster.forget(path)
     assert place.stops(task)
+
+
+def past_its_deadline(task: UnmanagedTask) -> UnmanagedTask:
+    """As the step asks at its deadline, where the pool's policy has deletes_blocked_pods."""
+    return replace(task, may_be_deleted=True)
+
+
+def deleted_on(place: Place, name: str) -> set[str]:
+    """The uids of a service's pods on the broken node that are ending, or gone."""
+    left = [pod for pod in place.cluster.pods(f"app={name}") if "deletionTimestamp" not in pod["metadata"]]
+    return {task.task_id for task in place.tasks()} - {pod["metadata"]["uid"] for pod in left}
+
+
+@pytest.mark.parametrize("budgets", [1, 2])
+def test_what_budgets_keep_is_deleted_at_the_deadline_where_the_policy_says_so(place: Place, budgets: int) -> None:
+    name = service(place)
+    for number in range(budgets):
+        budget(place, f"{name}-{number}", app=name, at_least=1)
+    task = place.isolates()
+    other = replace(
+        task, task_id=f"0{task.task_id}", scheduler_json=task.scheduler_json.replace('"uid": "', '"uid": "0')
+    )
+    with pytest.raises(NotAccepted):
+        place.workloads.stop_unmanaged_task(place.node, task, REASON)
+    another = place.workloads.stop_unmanaged_task(place.node, past_its_deadline(other), REASON)
+    before = deleted_on(place, name)
+
+    assert place.workloads.stop_unmanaged_task(place.node, past_its_deadline(task), REASON)
+
+    assert (another, before, deleted_on(place, name)) == (False, set(), {task.task_id})
+
+
+def test_a_pod_that_may_be_evicted_is_evicted_though_it_might_be_deleted(place: Place) -> None:
+    name = service(place)
+    task = past_its_deadline(place.isolates())
+    asked: list[str] = []
+    place.api.delete = lambda path, uid: asked.append(path)  # type: ignore[method-assign]
+
+    assert place.workloads.stop_unmanaged_task(place.node, task, REASON)
+
+    assert (asked, deleted_on(place, name)) == ([], {task.task_id})
+
+
+def test_the_functions_delete_pods_of_services_only_and_with_their_grace(place: Place) -> None:
+    name, job = service(place), place.cluster.name("job")
+    of_service = json.loads(place.task().scheduler_json)["name"]
+    bare, job_label = place.cluster.run(place.broken.name, "sleep 60"), f"batch.kubernetes.io/job-name={job}"
+    place.runs(JOBS, job_of(job), job_label, 1, **CONSENT)
+    [of_job] = [pod["metadata"]["name"] for pod in place.cluster.pods(job_label)]
+    system = "/api/v1/namespaces/kube-system/pods"
+    place.cluster.create(system, {"metadata": {"name": name}, "spec": {"containers": [shell("sleep 60")]}})
+
+    def refused(path: str, **options: object) -> str:
+        uid = place.cluster.api.get(path)["metadata"]["uid"]
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **options}
+        with pytest.raises(ApiError) as error:
+            place.api._call("DELETE", path, body)
+        assert error.value.status == 403
+        return error.value.message
+
+    assert "deletes pods of services only" in refused(f"{PODS}/{bare}")
+    assert "deletes pods of services only" in refused(f"{PODS}/{of_job}")
+    assert "no pod of the cluster's own" in refused(f"{system}/{name}")
+    assert "with the pod's own grace" in refused(f"{PODS}/{of_service}", gracePeriodSeconds=0)
+    assert "the very pod that it has read" in refused(f"{PODS}/{of_service}", preconditions=None)
+    place.cluster.api.patch(f"{PODS}/{of_service}", {"metadata": {"labels": {"leaderworkerset.sigs.k8s.io/name": "a"}}})
+    assert "no pod of a LeaderWorkerSet" in refused(f"{PODS}/{of_service}")
 
 
 def test_of_a_pod_with_two_budgets_the_reason_is_said_until_a_person_takes_one_away(place: Place) -> None:

@@ -498,3 +498,31 @@ def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_hav
     assert "has no replacement.by_cluster" in refused.reason
     assert refused.reason.endswith(": set it to power_down (ParallelCluster) or delete_node_claim (Karpenter)")
     assert cluster.node(SPARE).open_incident is None
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_only_at_the_deadline_and_where_the_pool_says_so_a_task_may_be_deleted(is_wanted: bool) -> None:
+    pool = ACT.default_pool.model_copy(update={"deletes_blocked_pods": is_wanted})
+    policy = ACT.model_copy(update={"default_pool": pool})
+    it = Incident()
+    scheduler, isolation = unmanaged_tasks_of(it), it.request()
+    behave_as(it.ports, traits=REQUEUES)
+    scheduler.unmanaged = {EVALUATION.task_id: (BROKEN, EVALUATION)}
+    asked: list[bool] = []
+
+    def is_kept(node: Node, task: UnmanagedTask, reason: str) -> bool:
+        asked.append(task.may_be_deleted)
+        if task.may_be_deleted:
+            return True
+        raise NotAccepted("a disruption budget keeps it")
+
+    scheduler.stop_unmanaged_task = is_kept  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted):
+        isolate_node(isolation, it.ports, policy)
+    it.clock.advance(isolation.decision.deadline_seconds)
+    isolate_node(isolation, it.ports, policy)
+
+    told = " ".join(entry.text for entry in it.ports.incidents.history(it.id).timeline)
+    assert asked == [False, is_wanted]
+    assert ("stopped at the deadline, past a disruption budget if one kept it" in told) is is_wanted
+    assert ("left to run: a disruption budget keeps it" in told) is not is_wanted

@@ -62,7 +62,12 @@ class KubernetesWorkloads:
             if what["kind"] == "Pod":
                 if task.is_held:  # its controller would make it again at once
                     raise NotAccepted(f"{task.name} is left to run: its restarts are spent")
-                return _evict(api, what)
+                try:
+                    return _evict(api, what)
+                except NotAccepted:
+                    if not task.may_be_deleted or task.task_id != what["uid"]:  # a leader pod stands for its group
+                        raise
+                    return _delete(api, what)
             kind = gang_kind(what["apiVersion"], what["kind"])
             return _restart(api, kind, what, reason, is_held=task.is_held)
 
@@ -240,6 +245,17 @@ def _pods_left(api: KubernetesApi, kind: GangKind, what: Mapping[str, str]) -> i
     """Return how many pods of the object are there that have not ended; those that are being deleted count."""
     pods = api.pages(f"/api/v1/namespaces/{what['namespace']}/pods", labelSelector=f"{kind.job_label}={what['name']}")
     return sum(pod["status"].get("phase") not in _ENDED for pod in pods)
+
+
+def _delete(api: KubernetesApi, what: Mapping[str, str]) -> bool:
+    """Delete this very pod with its own grace, past every disruption budget. False: it is gone."""
+    try:
+        api.delete(f"/api/v1/namespaces/{what['namespace']}/pods/{what['name']}", what["uid"])
+    except ApiError as error:
+        if error.status not in (404, 409):
+            raise
+        return False
+    return True
 
 
 def _evict(api: KubernetesApi, what: Mapping[str, str]) -> bool:

@@ -21,7 +21,8 @@ class UnmanagedTask:
 
     `may_be_stopped`: its owner allows that. `scheduler_json`: what its scheduler needs to stop it or to start it again,
     in its own form. `is_held`: a scheduler that would start it again by itself must wait for a person. `before`: what
-    had become of it before nodeheal came, in words; empty: it is there.
+    had become of it before nodeheal came, in words; empty: it is there. `may_be_deleted`: its deadline has passed, and
+    the pool lets it be ended past what protects it.
     """
 
     task_id: str
@@ -31,6 +32,7 @@ class UnmanagedTask:
     scheduler_json: str = ""
     is_held: bool = False
     before: str = ""
+    may_be_deleted: bool = False
 
     @property
     def mark(self) -> str:
