@@ -117,18 +117,20 @@ def _task_of_pod(pod: Object, root: RootOwner | None) -> UnmanagedTask:
 
 def _task_of_group(group: Group) -> UnmanagedTask:
     """A group, whose leader is evicted. Nobody counts its restarts on the set: with a limit there it is left to run."""
-    owner, notes = group.owner["metadata"], notes_of(group.owner)
+    owner, notes, address = group.owner["metadata"], notes_of(group.owner), owner_address(group.owner)
     return UnmanagedTask(
         task_id=f"{owner['uid']}-{group.index}",
         name=f"group {group.index} of LeaderWorkerSet {owner['namespace']}/{owner['name']}",
-        started_by=owner_address(group.owner),
+        started_by=address,
         may_be_stopped=consents_to_restarts(group.owner) and MAX_RETRIES not in notes and not is_queued(group.owner),
         scheduler_json=_dumped("v1", "Pod", group.leader["metadata"]),
+        owner_email=address,
     )
 
 
 def _task_of_gang(pod: Object, root: RootOwner, api: KubernetesApi) -> UnmanagedTask:
     namespace, found = pod["metadata"]["namespace"], root.found
+    address = owner_address(found) if found is not None else ""
     consent, then, before = found is not None and root.kind is not None and may_restart(found, root.kind), "", ""
     if found is not None and is_queued(found):
         workload = workload_of(api, found)
@@ -139,12 +141,13 @@ def _task_of_gang(pod: Object, root: RootOwner, api: KubernetesApi) -> Unmanaged
     return UnmanagedTask(
         task_id=root.uid,
         name=f"{root.kind_name} {namespace}/{root.name}{then}",
-        started_by=owner_address(found) if found is not None else "",
+        started_by=address,
         may_be_stopped=consent,
         scheduler_json=_dumped(
             root.api_version, root.kind_name, {"namespace": namespace, "name": root.name, "uid": root.uid}
         ),
         before=before,
+        owner_email=address,
     )
 
 

@@ -105,7 +105,8 @@ def _stop(
             ports.attempts.refund(restart.scope, request.incident_id, restart.limit)
         past = " at the deadline, past a disruption budget if one kept it" if may_be_deleted else ""
         word = f"stopped{past}" if by_us else "had ended by itself, or is not known any more"
-        _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answered(by_us))
+        answer = answered(by_us, is_held=bool(spent))
+        _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answer)
     if by_us and is_requeued:
         then = f" and is held until a person releases it: {spent}" if spent else ": its scheduler starts it again"
         again = f"task {known.task} was requeued{then}"
