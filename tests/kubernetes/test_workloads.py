@@ -213,11 +213,12 @@ def test_without_proof_that_the_machine_is_off_no_pod_is_forgotten(place: Place)
     elsewhere = replace(place.node, provider=Provider.hyperpod)
     cases = [(place.node, {place.node.instance_id: state}) for state in ("running", "stopping", "shutting-down")]
 
-    for node, place.machines in [*cases, (place.node, {}), (elsewhere, {elsewhere.instance_id: "stopped"})]:
+    for node, machines in [*cases, (place.node, {}), (elsewhere, {elsewhere.instance_id: "stopped"})]:
+        place.machines = machines
         with pytest.raises(NotAccepted, match="2 pods are ending"):
             place.workloads.stop_unmanaged_task(node, task, REASON)
 
-        assert OUT_OF_SERVICE not in place.cluster.taints(place.broken.name), place.machines
+        assert OUT_OF_SERVICE not in place.cluster.taints(place.broken.name), machines
 
 
 def test_pods_of_another_node_are_not_forgotten_for_a_machine_that_is_off(place: Place) -> None:

@@ -284,7 +284,7 @@ class PoolPolicy(Frozen):
     )
     deletes_blocked_pods: bool = Field(
         default=False,
-        description="Kubernetes: at the isolation's deadline, delete the pods of services whose eviction was refused "
+        description="at the isolation's deadline, delete the pods of services whose eviction was refused "
         "until then, past their disruption budgets; false: they are named and left",
     )
     checks: tuple[Check, ...] = Field(

@@ -1,4 +1,4 @@
-"""Write the email to the owner of a job that its cluster runs by itself, and that a recovery had start anew."""
+"""Write the email to the owner of a job that its cluster runs by itself, and that a recovery has restarted."""
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Phase
@@ -14,14 +14,13 @@ from nodeheal.services.notify.layout import field, link, paragraph
 def compose_task_owner(history: History, task: UnmanagedTask, fault: Fault, execution: str) -> Notification:
     """It was restarted: why, and where it goes on. `execution`: the recovery's address in the console, or empty.
 
-    It has no `job_id`: whoever may write an annotation then has the operators told of an address only once.
+    It has no `job_id`, so that the operators are told once of an address that is not reached: many people may write it
+    into a job.
     """
     incident = history.incident
     body = [
-        "Hello,",
-        "",
         *paragraph(
-            f"your job was stopped as a whole, and is started again: {task.name}. {how_it_broke(history, fault)}"
+            f"Your job was stopped as a whole, and is started again: {task.name}. {how_it_broke(history, fault)}"
         ),
         "",
         *field("Needed", "nothing. Please do not submit it again: it would run twice."),
