@@ -23,6 +23,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Phase, Refusal, SchedulerKind, Verdict
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import NodeLiveness
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
@@ -44,9 +45,10 @@ from nodeheal.services.operators.describe_answer import describe_answer
 from nodeheal.services.operators.operator_guardrails import pause_pool, reset_breaker, trip_breaker
 from stacks.settings import REPOSITORY
 from tests.support.acts import requested
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import NOW, FrozenClock, behave_as_requeueing, memory_ports, node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
+from tests.unit.test_unmanaged_tasks import unmanaged_tasks_of
 from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
 from tests.workflows.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
 from tests.workflows.test_run_job import falls_off_the_bus, wants_it_stopped
@@ -298,8 +300,20 @@ def _to_owners() -> Iterator[Kind]:
     yield Kind("To the owner: down, a node is broken", "The operators have it.", _mail_of(stays, Phase.HANDED_OVER))
     late = _job(never_starts=True)
     yield Kind("To the owner: did not start", "One rank did not come up.", _mail_of(late, Phase.HANDED_OVER))
+    yield Kind("To the owner of a job of Kubernetes", "Its cluster starts it again.", _restarted_by_cluster())
     ended = _job(wants_it_stopped)
     yield Kind("To the owner: stopped by a person", "`nodeheal jobs stop`.", _mail_of(ended, Phase.CANCELLED))
+
+
+def _restarted_by_cluster() -> Notification:
+    it = _cluster(is_owned=False)
+    behave_as_requeueing(it.ports)
+    name = "PyTorchJob research/llama-70b, which queues again at Kueue"
+    uid = "3f2a8c1e-6a4b-4c7d-9e0f-1a2b3c4d5e6f"
+    task = UnmanagedTask(uid, name, may_be_stopped=True, owner_email="ada@example.com")
+    unmanaged_tasks_of(it).unmanaged = {uid: (BROKEN, task)}
+    it.reports(xid(79))
+    return [mail for _, mail in it.ports.notifier.announced if mail.owner][-1]  # type: ignore[attr-defined,no-any-return]
 
 
 def _breaks_for_good(it: JobCluster) -> None:

@@ -75,7 +75,7 @@ def schedulers(
         from nodeheal.adapters.kubernetes.access import EksClusters
         from nodeheal.adapters.kubernetes.scheduler import kubernetes_scheduler
 
-        return kubernetes_scheduler(EksClusters(controllers_once))
+        return kubernetes_scheduler(EksClusters(controllers_once), lambda: make("ec2"))
 
     return Schedulers({SchedulerKind.ECS: ecs, SchedulerKind.SLURM: slurm, SchedulerKind.KUBERNETES: kubernetes})
 

@@ -100,13 +100,15 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
 
 def _stop_others(operation: Operation, node: Node, placement: NodePlacement, world: World) -> str:
     """Stop the tasks of others that may be stopped. The workflow asks a scheduler again that does not answer, for as
-    long as an isolation may take; then the node is isolated all the same.
+    long as an isolation may take; then the node is isolated all the same, and pods are deleted where the pool says so.
     """
     ports, request, drained_at = world.ports, operation.step, record_of(operation).drained_at or world.ports.clock()
+    is_late = (ports.clock() - drained_at).total_seconds() >= request.decision.deadline_seconds
+    listed = record_of(operation).tasks
     try:
-        return stop_unmanaged_tasks(request, node, placement, ports, world.policy, record_of(operation).tasks)
+        return stop_unmanaged_tasks(request, node, placement, ports, world.policy, listed, is_late=is_late)
     except NotAccepted as error:
-        if (ports.clock() - drained_at).total_seconds() < request.decision.deadline_seconds:
+        if not is_late:
             raise
         return note_unknown(request, node, str(error), ports)
 

@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from nodeheal.adapters.kubernetes.access import EksClusters
@@ -491,6 +492,11 @@ class _Clusters(EksClusters):
         return self._api
 
 
+def _unknown_to_ec2() -> Any:
+    """An EC2 that knows no machine, so that none is proven to be off."""
+    return SimpleNamespace(describe_instances=lambda **_: {"Reservations": []})
+
+
 class SimKubernetes(SimScheduler):
     """Has the real adapter do what Kubernetes can do."""
 
@@ -506,7 +512,8 @@ class SimKubernetes(SimScheduler):
 
     def _use(self, api: KubernetesApi) -> None:
         self._api = api
-        self._gate, self._workloads = KubernetesGate(_Clusters(api)), KubernetesWorkloads(_Clusters(api))
+        self._gate = KubernetesGate(_Clusters(api))
+        self._workloads = KubernetesWorkloads(_Clusters(api), self._gate, _unknown_to_ec2)
 
     def with_faults(self, injector: Injector) -> "SimKubernetes":
         """Return the same scheduler, as functions have it: they may fail, or be overtaken, at each call of the API."""

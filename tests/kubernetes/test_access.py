@@ -2,11 +2,13 @@
 
 import base64
 import json
+from collections.abc import Mapping
 
 import pytest
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, Endpoint, KubernetesApi
+from nodeheal.adapters.kubernetes.nodes import ISOLATED_TAINT, OUT_OF_SERVICE, OUT_OF_SERVICE_MARK
 from nodeheal.domain.errors import NotAccepted
 from sandbox.kubernetes.control_plane import ControlPlane
 from tests.kubernetes import eks
@@ -73,7 +75,8 @@ def test_no_error_holds_the_token(clusters: EksClusters) -> None:
         ("delete", "nodes", "", False),
         ("list", "pods", "", True),
         ("create", "pods/eviction", "", True),
-        ("delete", "pods", "", False),
+        ("delete", "pods", "", True),  # those of services: test_workloads.py
+        ("deletecollection", "pods", "", False),
         ("create", "pods", "", False),
         ("get", "secrets", "", False),
         ("patch", "jobs", "batch", True),
@@ -109,6 +112,8 @@ def test_the_group_may_do_what_it_needs_and_nothing_else(
         {"metadata": {"annotations": {"nodeheal.io/any": "mine"}}},
         {"metadata": {"finalizers": ["nodeheal.io/stay"]}},
         {"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}},
+        {"spec": {"taints": [OUT_OF_SERVICE]}},
+        {"spec": {"taints": [OUT_OF_SERVICE, OUT_OF_SERVICE_MARK]}},
         {"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}},
     ],
     ids=json.dumps,
@@ -122,3 +127,27 @@ def test_of_a_node_the_group_changes_its_own_marks_only(
         clusters.api(eks.NAME).patch(f"/api/v1/nodes/{node.name}", change)
 
     assert (refused.value.status, "nodeheal changes" in refused.value.message) == (403, True)
+
+
+def test_of_an_isolated_node_the_group_sets_the_very_taint_out_of_service_with_its_mark_and_no_other(
+    cluster: Cluster, clusters: EksClusters
+) -> None:
+    path = f"/api/v1/nodes/{cluster.node().name}"
+    isolated = {"key": ISOLATED_TAINT, "value": "inc-1", "effect": "NoSchedule"}
+    functions = clusters.api(eks.NAME)
+
+    def refused(*taints: Mapping[str, str]) -> str:
+        with pytest.raises(ApiError) as error:
+            functions.patch(path, {"spec": {"taints": [*taints]}})
+        assert error.value.status == 403
+        return error.value.message
+
+    functions.patch(path, {"spec": {"taints": [isolated]}})
+    for other in ({"value": "maintenance"}, {"effect": "NoSchedule"}, {"key": "node.kubernetes.io/unreachable"}):
+        assert "taints of nodeheal.io only" in refused(isolated, OUT_OF_SERVICE_MARK, {**OUT_OF_SERVICE, **other})
+    assert "with its mark beside it" in refused(isolated, OUT_OF_SERVICE)
+    cluster.api.patch(path, {"spec": {"taints": [isolated, OUT_OF_SERVICE]}})  # by a person
+    assert "with its mark beside it" in refused(isolated)
+    cluster.api.patch(path, {"spec": {"taints": [isolated]}})
+    functions.patch(path, {"spec": {"taints": [isolated, OUT_OF_SERVICE, OUT_OF_SERVICE_MARK]}})
+    functions.patch(path, {"spec": {"taints": []}})

@@ -1,6 +1,9 @@
 """A gang is restarted whole, once, where its owner consents; pods of services are evicted within their budgets."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.notes import AUTO_RESUME, MAX_RETRIES, RESTARTED_FOR, RESTARTS, SUSPENDED_FOR
 from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from sandbox.kubernetes.kubelet import Kubelet
@@ -25,6 +29,18 @@ PODS = "/api/v1/namespaces/default/pods"
 pytestmark = pytest.mark.usefixtures("plane_with_jobs")
 
 
+def ec2_with(machines: Mapping[str, str]) -> Any:
+    """EC2's answer to DescribeInstances, with the states of these machines."""
+
+    def describe_instances(Filters: list[dict[str, Any]]) -> dict[str, Any]:
+        [asked] = Filters
+        assert asked["Name"] == "instance-id"
+        known = [{"State": {"Name": machines[name]}} for name in asked["Values"] if name in machines]
+        return {"Reservations": [{"Instances": [each]} for each in known]}
+
+    return SimpleNamespace(describe_instances=describe_instances)
+
+
 class Place:
     """Two nodes, and what nodeheal sees of the first one."""
 
@@ -33,7 +49,9 @@ class Place:
         self.broken, self.other = cluster.node(), cluster.node()
         self.name = ""  # of what runs there
         self.node = record_of(self.broken)
-        self.gate, self.workloads = KubernetesGate(clusters), KubernetesWorkloads(clusters)
+        self.machines: dict[str, str] = {self.node.instance_id: "running"}  # as EC2 has them
+        self.gate = KubernetesGate(clusters)
+        self.workloads = KubernetesWorkloads(clusters, self.gate, lambda: ec2_with(self.machines))
 
     def tasks(self) -> list[UnmanagedTask]:
         """Those of this test: pods of another one may still be placed anywhere."""
@@ -160,6 +178,73 @@ def test_a_gang_whose_pods_have_ended_late_is_resumed_afterwards_and_once(place:
     with pytest.raises(PlacementRefused, match="is not stopped by nodeheal"):
         place.workloads.restart_unmanaged_task(place.node, task)
     assert (place.notes(path)[RESTARTED_FOR], place.notes(path)[RESTARTS]) == (REASON, "1")
+
+
+OUT_OF_SERVICE = ("node.kubernetes.io/out-of-service", "NoExecute")
+
+
+def without_power(place: Place) -> tuple[UnmanagedTask, str]:
+    """A gang that was suspended on a node without power, whose pods never end; and the label of its pods."""
+    _, label = training(place, "pytorch", **CONSENT)
+    task = place.isolates()
+    place.broken.power_off()
+    place.cluster.wait(lambda: place.cluster.condition(place.broken.name) == "Unknown", "the node is Unknown")
+    return task, label
+
+
+# Up to 20 s: so often a controller of Kubernetes looks for such pods.
+@pytest.mark.parametrize("state", ["stopped", "terminated"])
+def test_pods_of_a_machine_that_is_proven_off_are_forgotten_and_the_gang_goes_on(place: Place, state: str) -> None:
+    task, label = without_power(place)
+    place.machines[place.node.instance_id] = state
+
+    assert place.stops(task)
+
+    place.cluster.wait(lambda: place.running(label, place.other) == 2, "both ranks run on the other node")
+    assert OUT_OF_SERVICE in place.cluster.taints(place.broken.name)
+    place.gate.undrain(place.node, place.gate.placement_of(place.node))
+    left = {key for key, _ in place.cluster.taints(place.broken.name)}
+    assert {key for key in left if key.startswith("nodeheal.io/") or key == OUT_OF_SERVICE[0]} == set()
+
+
+def test_without_proof_that_the_machine_is_off_no_pod_is_forgotten(place: Place) -> None:
+    """A node that does not answer may compute on, and so may a machine that EC2 does not know."""
+    task, _ = without_power(place)
+    elsewhere = replace(place.node, provider=Provider.hyperpod)
+    cases = [(place.node, {place.node.instance_id: state}) for state in ("running", "stopping", "shutting-down")]
+
+    for node, machines in [*cases, (place.node, {}), (elsewhere, {elsewhere.instance_id: "stopped"})]:
+        place.machines = machines
+        with pytest.raises(NotAccepted, match="2 pods are ending"):
+            place.workloads.stop_unmanaged_task(node, task, REASON)
+
+        assert OUT_OF_SERVICE not in place.cluster.taints(place.broken.name), machines
+
+
+def test_pods_of_another_node_are_not_forgotten_for_a_machine_that_is_off(place: Place) -> None:
+    task, _ = without_power(place)
+    place.machines[place.node.instance_id] = "stopped"
+    elsewhere = replace(place.node, instance_id=record_of(place.other).instance_id)
+    place.machines[elsewhere.instance_id] = "stopped"
+    place.gate.drain_all([elsewhere], [elsewhere.node_id])
+
+    with pytest.raises(NotAccepted, match="2 pods are ending"):
+        place.workloads.stop_unmanaged_task(elsewhere, task, REASON)
+
+    for kubelet in (place.broken, place.other):
+        assert OUT_OF_SERVICE not in place.cluster.taints(kubelet.name)
+
+
+def test_an_out_of_service_taint_of_a_person_stays(place: Place) -> None:
+    place.gate.drain_all([place.node], [place.node.node_id])
+    place.cluster.plane.kubectl(
+        "taint", "node", place.broken.name, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+    )
+    place.gate.take_out_of_service(place.node, [place.broken.name])
+
+    place.gate.undrain(place.node, place.gate.placement_of(place.node))
+
+    assert OUT_OF_SERVICE in place.cluster.taints(place.broken.name)
 
 
 @pytest.mark.parametrize(
@@ -314,6 +399,73 @@ def test_a_disruption_budget_is_waited_for(place: Place) -> None:
 
     place.cluster.forget(path)
     assert place.stops(task)
+
+
+def past_its_deadline(task: UnmanagedTask) -> UnmanagedTask:
+    """As the step asks at its deadline, where the pool's policy has deletes_blocked_pods."""
+    return replace(task, may_be_deleted=True)
+
+
+def deleted_on(place: Place, name: str) -> set[str]:
+    """The uids of a service's pods on the broken node that are ending, or gone."""
+    left = [pod for pod in place.cluster.pods(f"app={name}") if "deletionTimestamp" not in pod["metadata"]]
+    return {task.task_id for task in place.tasks()} - {pod["metadata"]["uid"] for pod in left}
+
+
+@pytest.mark.parametrize("budgets", [1, 2])
+def test_what_budgets_keep_is_deleted_at_the_deadline_where_the_policy_says_so(place: Place, budgets: int) -> None:
+    name = service(place)
+    for number in range(budgets):
+        budget(place, f"{name}-{number}", app=name, at_least=1)
+    task = place.isolates()
+    other = replace(
+        task, task_id=f"0{task.task_id}", scheduler_json=task.scheduler_json.replace('"uid": "', '"uid": "0')
+    )
+    with pytest.raises(NotAccepted):
+        place.workloads.stop_unmanaged_task(place.node, task, REASON)
+    another = place.workloads.stop_unmanaged_task(place.node, past_its_deadline(other), REASON)
+    before = deleted_on(place, name)
+
+    assert place.workloads.stop_unmanaged_task(place.node, past_its_deadline(task), REASON)
+
+    assert (another, before, deleted_on(place, name)) == (False, set(), {task.task_id})
+
+
+def test_a_pod_that_may_be_evicted_is_evicted_though_it_might_be_deleted(place: Place) -> None:
+    name = service(place)
+    task = past_its_deadline(place.isolates())
+    asked: list[str] = []
+    place.api.delete = lambda path, uid: asked.append(path)  # type: ignore[method-assign]
+
+    assert place.workloads.stop_unmanaged_task(place.node, task, REASON)
+
+    assert (asked, deleted_on(place, name)) == ([], {task.task_id})
+
+
+def test_the_functions_delete_pods_of_services_only_and_with_their_grace(place: Place) -> None:
+    name, job = service(place), place.cluster.name("job")
+    of_service = json.loads(place.task().scheduler_json)["name"]
+    bare, job_label = place.cluster.run(place.broken.name, "sleep 60"), f"batch.kubernetes.io/job-name={job}"
+    place.runs(JOBS, job_of(job), job_label, 1, **CONSENT)
+    [of_job] = [pod["metadata"]["name"] for pod in place.cluster.pods(job_label)]
+    system = "/api/v1/namespaces/kube-system/pods"
+    place.cluster.create(system, {"metadata": {"name": name}, "spec": {"containers": [shell("sleep 60")]}})
+
+    def refused(path: str, **options: object) -> str:
+        uid = place.cluster.api.get(path)["metadata"]["uid"]
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **options}
+        with pytest.raises(ApiError) as error:
+            place.api._call("DELETE", path, body)
+        assert error.value.status == 403
+        return error.value.message
+
+    assert "deletes pods of services only" in refused(f"{PODS}/{bare}")
+    assert "deletes pods of services only" in refused(f"{PODS}/{of_job}")
+    assert "no pod of the cluster's own" in refused(f"{system}/{name}")
+    assert "with the pod's own grace" in refused(f"{PODS}/{of_service}", gracePeriodSeconds=0)
+    assert "the very pod that it has read" in refused(f"{PODS}/{of_service}", preconditions=None)
+    place.cluster.api.patch(f"{PODS}/{of_service}", {"metadata": {"labels": {"leaderworkerset.sigs.k8s.io/name": "a"}}})
+    assert "no pod of a LeaderWorkerSet" in refused(f"{PODS}/{of_service}")
 
 
 def test_of_a_pod_with_two_budgets_the_reason_is_said_until_a_person_takes_one_away(place: Place) -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from nodeheal.adapters.memory.world import MemoryScheduler
-from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Step, Verdict
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Phase, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.holder import HeldByPerson
 from nodeheal.domain.fleet.node import Node
@@ -25,6 +26,7 @@ from nodeheal.domain.policy.policy_models import PoolPolicy
 from nodeheal.domain.recovery.incident import TimelineEntry, incident_id_of
 from nodeheal.domain.review.review import Accelerators, review_of
 from nodeheal.ports.scheduler import NodePlacement
+from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import ACT, NOW, REQUEUES, behave_as, behave_as_requeueing, scheduler_in, xid
@@ -240,7 +242,7 @@ def test_a_task_that_has_stopped_after_the_isolation_is_started_at_the_end_of_th
     it = Incident()
     scheduler, isolation = unmanaged_tasks_of(it), it.request()
     behave_as(it.ports, traits=REQUEUES)
-    scheduler.unmanaged = {EVALUATION.task_id: (BROKEN, EVALUATION)}
+    scheduler.unmanaged = {EVALUATION.task_id: (BROKEN, replace(EVALUATION, owner_email="ada@example.com"))}
 
     def is_late(node: Node, task: UnmanagedTask, reason: str) -> bool:
         raise NotAccepted("2 pods are ending")
@@ -263,6 +265,7 @@ def test_a_task_that_has_stopped_after_the_isolation_is_started_at_the_end_of_th
     assert late == wanted
     assert ("Look whether these tasks still run" in str(history.incident.summary)) is bool(refused)
     assert len(scheduler.unmanaged_started) == (not refused)
+    assert [mail.owner for mail in owners_mails(it)] == ([] if refused else ["ada@example.com"])
 
 
 def test_a_node_given_back_by_hand_says_nothing_of_tasks_that_its_workflow_still_starts() -> None:
@@ -498,3 +501,89 @@ def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_hav
     assert "has no replacement.by_cluster" in refused.reason
     assert refused.reason.endswith(": set it to power_down (ParallelCluster) or delete_node_claim (Karpenter)")
     assert cluster.node(SPARE).open_incident is None
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_only_at_the_deadline_and_where_the_pool_says_so_a_task_may_be_deleted(is_wanted: bool) -> None:
+    pool = ACT.default_pool.model_copy(update={"deletes_blocked_pods": is_wanted})
+    policy = ACT.model_copy(update={"default_pool": pool})
+    it = Incident()
+    scheduler, isolation = unmanaged_tasks_of(it), it.request()
+    behave_as(it.ports, traits=REQUEUES)
+    scheduler.unmanaged = {EVALUATION.task_id: (BROKEN, EVALUATION)}
+    asked: list[bool] = []
+
+    def is_kept(node: Node, task: UnmanagedTask, reason: str) -> bool:
+        asked.append(task.may_be_deleted)
+        if task.may_be_deleted:
+            return True
+        raise NotAccepted("a disruption budget keeps it")
+
+    scheduler.stop_unmanaged_task = is_kept  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted):
+        isolate_node(isolation, it.ports, policy)
+    it.clock.advance(isolation.decision.deadline_seconds)
+    isolate_node(isolation, it.ports, policy)
+
+    told = " ".join(entry.text for entry in it.ports.incidents.history(it.id).timeline)
+    assert asked == [False, is_wanted]
+    assert ("stopped at the deadline, past a disruption budget if one kept it" in told) is is_wanted
+    assert ("left to run: a disruption budget keeps it" in told) is not is_wanted
+
+
+def owners_mails(it: Incident | FakeCluster) -> list[Notification]:
+    """The emails to owners, each once."""
+    announced = [mail for _, mail in it.ports.notifier.announced if mail.owner]  # type: ignore[attr-defined]
+    return list({mail.key: mail for mail in announced}.values())
+
+
+HERS = replace(EVALUATION, name="PyTorchJob team/llama, which queues again at Kueue", owner_email="ada@example.com")
+
+
+def test_the_owner_of_a_job_that_its_scheduler_starts_again_is_told_once_and_nobody_else() -> None:
+    cluster = FakeCluster(ACT)
+    behave_as_requeueing(cluster.ports)
+    unowned = replace(EVALUATION, task_id="arn:task/3333", started_by="bob@example.com")
+    left = replace(STRANGER, owner_email="eve@example.com")  # its owner has not agreed to a restart
+    unmanaged_tasks_of(cluster).unmanaged = {task.task_id: (BROKEN, task) for task in (HERS, unowned, left)}
+
+    cluster.reports(xid(79))
+
+    [mail] = owners_mails(cluster)
+    assert (mail.owner, mail.key) == (HERS.owner_email, f"owner/{HERS.task_id}/{cluster.incident_id}/restarted")
+    assert (mail.severity, mail.phase, mail.job_id) == ("INFO", Phase.RUNS_AGAIN, None)
+    told = " ".join(mail.body.split())
+    assert f"is started again: {HERS.name}. At " in told
+    assert f"its node {BROKEN} broke down: XID 79" in told
+    assert "Goes on: on other nodes" in told
+
+
+def test_the_owner_of_a_job_that_is_held_is_not_told_that_it_is_restarted() -> None:
+    cluster = FakeCluster(ACT)
+    behave_as_requeueing(cluster.ports)
+    unmanaged_tasks_of(cluster).unmanaged = {HERS.task_id: (BROKEN, HERS)}
+    limit = ACT.limits[Action.RESTART_WORKLOAD]
+    for number in range(limit.limit):
+        cluster.ports.attempts.reserve(f"job#training:{HERS.short_id}", f"inc-{number}", limit)
+
+    cluster.reports(xid(79))
+
+    timeline = cluster.ports.incidents.history(cluster.incident_id).timeline
+    assert any("is held until a person releases it" in entry.text for entry in timeline)
+    assert owners_mails(cluster) == []
+
+
+def test_an_owner_who_has_not_confirmed_costs_one_email_to_the_operators_for_all_jobs() -> None:
+    """Whoever may write an annotation must not be able to flood anybody."""
+    cluster = FakeCluster(ACT)
+    behave_as_requeueing(cluster.ports)
+    cluster.ports.has_confirmed.deaf.add("ada@example.com")  # type: ignore[attr-defined]
+    jobs = [replace(HERS, task_id=f"arn:task/{number}", name=f"Job team/{number}") for number in range(3)]
+    unmanaged_tasks_of(cluster).unmanaged = {job.task_id: (BROKEN, job) for job in jobs}
+    cluster.reports(xid(79))
+
+    for mail in owners_mails(cluster):
+        notify(mail, cluster.ports, ACT)
+
+    sent = [message.notification.key for message in cluster.ports.notifier.sent]  # type: ignore[attr-defined]
+    assert [key for key in sent if key.startswith("unconfirmed/")] == ["unconfirmed/ada@example.com/a job"]

@@ -4,7 +4,7 @@
 written over the very version that was read.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,8 @@ from nodeheal.adapters.kubernetes.api import ApiError, Object, refusals_named
 from nodeheal.adapters.kubernetes.nodes import (
     ISOLATED_TAINT,
     NODES,
+    OUT_OF_SERVICE,
+    OUT_OF_SERVICE_MARK,
     OWN_TAINTS,
     KubernetesNodes,
     holder_of,
@@ -57,6 +59,14 @@ class KubernetesGate:
 
     def undrain(self, node: Node, placement: NodePlacement) -> Holder | None:
         return holder_of(self._change(node, _opened))
+
+    def take_out_of_service(self, node: Node, names: Collection[str]) -> None:
+        """Have Kubernetes forget the deleted pods of an isolated node, if it is one of these. Only for a machine that
+        is off: Kubernetes starts them elsewhere and attaches their volumes there.
+
+        Raises NotFound, NotEnrolled, NotAccepted.
+        """
+        self._change(node, partial(_out_of_service, incident=node.open_incident, names=names))
 
     def liveness(self, node: Node) -> ProbeAnswer:
         try:
@@ -110,10 +120,23 @@ def _closed(found: Object, incident: str | None) -> dict[str, Any] | None:
     return {"spec": {"taints": [*others, wanted], "unschedulable": True}}
 
 
+def _out_of_service(found: Object, incident: str | None, names: Collection[str]) -> dict[str, Any] | None:
+    """Return the patch that has the node's deleted pods forgotten; None: it is another node, or not isolated for the
+    incident, or it is said already, by whomever.
+    """
+    taints = taints_of(found)
+    is_said = any(taint.get("key") == OUT_OF_SERVICE["key"] for taint in taints)
+    if found["metadata"]["name"] not in names or isolated_for(found) != incident or is_said:
+        return None
+    return {"spec": {"taints": [*taints, OUT_OF_SERVICE, OUT_OF_SERVICE_MARK]}}
+
+
 def _opened(found: Object) -> dict[str, Any] | None:
-    """Return the patch that takes all our marks off; None: it has none. A cordon of others stays."""
+    """Return the patch that takes all our marks off; None: it has none. A cordon of others stays, and a taint."""
     is_ours = is_cordon_ours(found)
-    others = [taint for taint in taints_of(found) if taint.get("key") not in OWN_TAINTS]
+    keys = {taint.get("key") for taint in taints_of(found)}
+    ours = {*OWN_TAINTS, *([OUT_OF_SERVICE["key"]] if OUT_OF_SERVICE_MARK["key"] in keys else [])}
+    others = [taint for taint in taints_of(found) if taint.get("key") not in ours]
     if len(others) == len(taints_of(found)) and not is_ours:
         return None
     return {"spec": {"taints": others, "unschedulable": None} if is_ours else {"taints": others}}

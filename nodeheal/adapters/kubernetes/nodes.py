@@ -17,7 +17,10 @@ NODES = "/api/v1/nodes"
 ISOLATED_TAINT = names.KUBERNETES_TAINT
 # By the node group, from the registration on: a new node takes no pod before it has been diagnosed.
 UNCHECKED_TAINT = "nodeheal.io/unchecked"
-OWN_TAINTS = (ISOLATED_TAINT, UNCHECKED_TAINT)
+# Kubernetes' own, by which it forgets the deleted pods of a node without power; and ours beside it, where we set it.
+OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+OUT_OF_SERVICE_MARK = {"key": "nodeheal.io/out-of-service", "value": "true", "effect": "NoSchedule"}
+OWN_TAINTS = (ISOLATED_TAINT, UNCHECKED_TAINT, OUT_OF_SERVICE_MARK["key"])
 _WORDS = 80  # of what others write into labels, annotations and managers' names
 # Other systems that keep a node out of service: the label, annotation or taint by which each shows that.
 _SYSTEMS_LABELS = {"k8saas.nvidia.com/cordon-by": "NVSentinel", "dgxc.nvidia.com/nvsentinel-state": "NVSentinel"}

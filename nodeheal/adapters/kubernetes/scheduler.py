@@ -1,5 +1,8 @@
 """What Kubernetes can do: a node is tainted and cordoned, a gang on it is suspended and resumed, which restarts it."""
 
+from collections.abc import Callable
+from typing import Any
+
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.machines import KarpenterMachines
@@ -21,9 +24,10 @@ TRAITS = SchedulerTraits(
 )
 
 
-def kubernetes_scheduler(clusters: EksClusters) -> Scheduler:
+def kubernetes_scheduler(clusters: EksClusters, ec2: Callable[[], Any]) -> Scheduler:
     """Return what Kubernetes can do. Its controllers start and restart its jobs themselves."""
-    gate, workloads = KubernetesGate(clusters), KubernetesWorkloads(clusters)
+    gate = KubernetesGate(clusters)
+    workloads = KubernetesWorkloads(clusters, gate, ec2)
     return Scheduler(
         SchedulerKind.KUBERNETES,
         TRAITS,

@@ -4,11 +4,12 @@ A gang is suspended at its root owner, which deletes its pods; when none is left
 on other nodes, since this one is tainted. That is one restart, noted on the owner, however often the call is repeated.
 Nothing else restarts a gang: one evicted pod ends a Job without a backoff, and leaves other ranks hanging. The pods of
 a suspended object are deleted past every disruption budget, so its owner has to consent by an annotation. A job in a
-queue of Kueue's is restarted by its Workload, and queues again.
+queue of Kueue's is restarted by its Workload, and queues again. Pods of a machine that is off never say that they have
+ended: where EC2 proves that, Kubernetes is told to forget them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nodeheal.adapters.kubernetes.access import EksClusters
@@ -23,6 +24,7 @@ from nodeheal.adapters.kubernetes.gangs import (
     patch_at,
     root_of,
 )
+from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.kueue import is_queued, workload_of
 from nodeheal.adapters.kubernetes.leader_worker_sets import Group, group_of
 from nodeheal.adapters.kubernetes.notes import (
@@ -36,7 +38,8 @@ from nodeheal.adapters.kubernetes.notes import (
     owner_address,
     restarts_of,
 )
-from nodeheal.domain.errors import NotAccepted, PlacementRefused
+from nodeheal.adapters.kubernetes.power import is_proven_off
+from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.ports.scheduler import NodePlacement
@@ -49,8 +52,8 @@ _OF_SERVICES = ("ReplicaSet", "StatefulSet", "ReplicationController")
 class KubernetesWorkloads:
     """Implements Workloads and WorkloadRestarter."""
 
-    def __init__(self, clusters: EksClusters) -> None:
-        self._clusters = clusters
+    def __init__(self, clusters: EksClusters, gate: KubernetesGate, ec2: Callable[[], Any]) -> None:
+        self._clusters, self._gate, self._ec2 = clusters, gate, ec2
 
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
         with refusals_named(f"pods of {placement.name}"):
@@ -62,9 +65,18 @@ class KubernetesWorkloads:
             if what["kind"] == "Pod":
                 if task.is_held:  # its controller would make it again at once
                     raise NotAccepted(f"{task.name} is left to run: its restarts are spent")
-                return _evict(api, what)
+                try:
+                    return _evict(api, what)
+                except NotAccepted:
+                    if not task.may_be_deleted or task.task_id != what["uid"]:  # a leader pod stands for its group
+                        raise
+                    return _delete(api, what)
             kind = gang_kind(what["apiVersion"], what["kind"])
-            return _restart(api, kind, what, reason, is_held=task.is_held)
+            try:
+                return _restart(api, kind, what, reason, is_held=task.is_held)
+            except NotAccepted as error:
+                self._have_forgotten(node, _pods_left(api, kind, what), error)
+                raise
 
     def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
         """Resume a gang that is still stopped, since its pods ended late: those of a node without power never do."""
@@ -78,6 +90,17 @@ class KubernetesWorkloads:
         except NotAccepted as error:
             raise PlacementRefused(str(error)) from error
         return task.task_id
+
+    def _have_forgotten(self, node: Node, left: Sequence[Object], waiting: NotAccepted) -> None:
+        """Have Kubernetes forget the deleted pods that are left on the node, if its machine is off: they never say that
+        they have ended. Raises NotAccepted.
+        """
+        names = {pod["spec"].get("nodeName") for pod in left if "deletionTimestamp" in pod["metadata"]}
+        if names and is_proven_off(node, self._ec2):
+            try:
+                self._gate.take_out_of_service(node, names)
+            except (NotFound, NotEnrolled) as error:
+                raise NotAccepted(f"{waiting}; {error}") from error
 
 
 def _tasks_on(name: str, api: KubernetesApi) -> list[UnmanagedTask]:
@@ -112,18 +135,20 @@ def _task_of_pod(pod: Object, root: RootOwner | None) -> UnmanagedTask:
 
 def _task_of_group(group: Group) -> UnmanagedTask:
     """A group, whose leader is evicted. Nobody counts its restarts on the set: with a limit there it is left to run."""
-    owner, notes = group.owner["metadata"], notes_of(group.owner)
+    owner, notes, address = group.owner["metadata"], notes_of(group.owner), owner_address(group.owner)
     return UnmanagedTask(
         task_id=f"{owner['uid']}-{group.index}",
         name=f"group {group.index} of LeaderWorkerSet {owner['namespace']}/{owner['name']}",
-        started_by=owner_address(group.owner),
+        started_by=address,
         may_be_stopped=consents_to_restarts(group.owner) and MAX_RETRIES not in notes and not is_queued(group.owner),
         scheduler_json=_dumped("v1", "Pod", group.leader["metadata"]),
+        owner_email=address,
     )
 
 
 def _task_of_gang(pod: Object, root: RootOwner, api: KubernetesApi) -> UnmanagedTask:
     namespace, found = pod["metadata"]["namespace"], root.found
+    address = owner_address(found) if found is not None else ""
     consent, then, before = found is not None and root.kind is not None and may_restart(found, root.kind), "", ""
     if found is not None and is_queued(found):
         workload = workload_of(api, found)
@@ -134,12 +159,13 @@ def _task_of_gang(pod: Object, root: RootOwner, api: KubernetesApi) -> Unmanaged
     return UnmanagedTask(
         task_id=root.uid,
         name=f"{root.kind_name} {namespace}/{root.name}{then}",
-        started_by=owner_address(found) if found is not None else "",
+        started_by=address,
         may_be_stopped=consent,
         scheduler_json=_dumped(
             root.api_version, root.kind_name, {"namespace": namespace, "name": root.name, "uid": root.uid}
         ),
         before=before,
+        owner_email=address,
     )
 
 
@@ -171,7 +197,8 @@ def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason
             return False
         _patch(api, path, found, patch_at(kind.suspend, True), {SUSPENDED_FOR: reason})
     if left := _pods_left(api, kind, what):
-        raise NotAccepted(f"{kind.kind} {what['namespace']}/{what['name']} is suspended, and {left} pods are ending")
+        name = f"{kind.kind} {what['namespace']}/{what['name']}"
+        raise NotAccepted(f"{name} is suspended, and {len(left)} pods are ending")
     if not is_held:
         _patch(api, path, api.get(path), patch_at(kind.suspend, False), _restarted(found, reason))
     return True
@@ -212,7 +239,7 @@ def _queue_again(api: KubernetesApi, kind: GangKind, owner: Object, reason: str,
         _patch(api, workload.path, workload.found, {"spec": {"active": False}}, {SUSPENDED_FOR: reason})
     left = _pods_left(api, kind, owner["metadata"])
     if left or not workload.is_evicted:
-        raise NotAccepted(f"Kueue is evicting {kind.kind} {namespace}/{name}, and {left} pods are ending")
+        raise NotAccepted(f"Kueue is evicting {kind.kind} {namespace}/{name}, and {len(left)} pods are ending")
     if not is_held:
         if notes.get(RESTARTED_FOR) != reason:
             _patch(api, path, owner, {}, _restarted(owner, reason))
@@ -236,10 +263,21 @@ def _patch(api: KubernetesApi, path: str, found: Object, change: dict[str, Any],
         raise NotAccepted(f"{path} is being written by others") from error
 
 
-def _pods_left(api: KubernetesApi, kind: GangKind, what: Mapping[str, str]) -> int:
-    """Return how many pods of the object are there that have not ended; those that are being deleted count."""
+def _pods_left(api: KubernetesApi, kind: GangKind, what: Mapping[str, str]) -> list[Object]:
+    """Return the pods of the object that have not ended; those that are being deleted count."""
     pods = api.pages(f"/api/v1/namespaces/{what['namespace']}/pods", labelSelector=f"{kind.job_label}={what['name']}")
-    return sum(pod["status"].get("phase") not in _ENDED for pod in pods)
+    return [pod for pod in pods if pod["status"].get("phase") not in _ENDED]
+
+
+def _delete(api: KubernetesApi, what: Mapping[str, str]) -> bool:
+    """Delete this very pod with its own grace, past every disruption budget. False: it is gone."""
+    try:
+        api.delete(f"/api/v1/namespaces/{what['namespace']}/pods/{what['name']}", what["uid"])
+    except ApiError as error:
+        if error.status not in (404, 409):
+            raise
+        return False
+    return True
 
 
 def _evict(api: KubernetesApi, what: Mapping[str, str]) -> bool:

@@ -12,7 +12,7 @@ SEEN, STOPPED, STARTED = "guest-seen-", "guest-stopped-", "guest-started-"
 GONE = "guest-gone-"  # one that had ended, or was requeued, before nodeheal came
 LEFT_TO_RUN = "is left to run"
 _MOST_NAMED = 3
-_YES = "yes"
+_YES, _HELD = "yes", "held"
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class UnmanagedTask:
 
     `may_be_stopped`: its owner allows that. `scheduler_json`: what its scheduler needs to stop it or to start it again,
     in its own form. `is_held`: a scheduler that would start it again by itself must wait for a person. `before`: what
-    had become of it before nodeheal came, in words; empty: it is there.
+    had become of it before nodeheal came, in words; empty: it is there. `may_be_deleted`: its deadline has passed, and
+    the pool lets it be ended past what protects it. `owner_email`: whom its scheduler's object says that it belongs to.
     """
 
     task_id: str
@@ -31,6 +32,8 @@ class UnmanagedTask:
     scheduler_json: str = ""
     is_held: bool = False
     before: str = ""
+    may_be_deleted: bool = False
+    owner_email: str = ""
 
     @property
     def mark(self) -> str:
@@ -54,11 +57,17 @@ class StoppedTask:
     task: UnmanagedTask
     by_us: bool | None  # None: the stop was not answered yet
     successor: str | None  # the task that was started in its place; empty: its start was refused
+    is_held: bool = False  # its scheduler starts it again only when a person says so
 
     @property
     def is_owed(self) -> bool:
         """Whether it must still be started again. A task that ended by itself must not."""
         return self.by_us is True and self.successor is None
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether it is started again."""
+        return bool(self.successor) and not self.is_held
 
 
 def stopped_tasks(timeline: Iterable[TimelineEntry]) -> list[StoppedTask]:
@@ -109,15 +118,15 @@ def dumped(task: UnmanagedTask) -> str:
     return adapter_of(UnmanagedTask).dump_json(task).decode()
 
 
-def answered(by_us: bool) -> str:
+def answered(by_us: bool, *, is_held: bool = False) -> str:
     """Returns the answer to a stop as a timeline stores it."""
-    return _YES if by_us else "no"
+    return (_HELD if is_held else _YES) if by_us else "no"
 
 
 def _read(task: UnmanagedTask, entries: Mapping[str, str]) -> StoppedTask:
     answer = entries.get(f"{STOPPED}{task.short_id}")
-    by_us = None if answer is None else answer == _YES
-    return StoppedTask(task, by_us, entries.get(f"{STARTED}{task.short_id}"))
+    by_us = None if answer is None else answer in (_YES, _HELD)
+    return StoppedTask(task, by_us, entries.get(f"{STARTED}{task.short_id}"), is_held=answer == _HELD)
 
 
 def _loaded(data: str) -> UnmanagedTask:

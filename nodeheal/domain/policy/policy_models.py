@@ -282,6 +282,11 @@ class PoolPolicy(Frozen):
         description="stop tasks of others (no service's) on a node that is isolated, where they carry the tag "
         "nodeheal:managed, and start them again when a node is back; false: they are named and left to run",
     )
+    deletes_blocked_pods: bool = Field(
+        default=False,
+        description="at the isolation's deadline, delete the pods of services whose eviction was refused "
+        "until then, past their disruption budgets; false: they are named and left",
+    )
     checks: tuple[Check, ...] = Field(
         default=(Check.dcgm,), min_length=1, description="what proves a repair, in this order"
     )

@@ -177,20 +177,24 @@ def _letter(about: About, phase: Phase, what: str, body: list[str]) -> Notificat
     )
 
 
-def _what_broke(about: About) -> str:
-    root, title = about.history.incident.root, about.fault.title
+def how_it_broke(history: History, fault: Fault) -> str:
+    """When and how the job's node went out of service."""
+    root = history.incident.root
     at = f"{root.observed_at:%Y-%m-%d %H:%M:%S} UTC"
-    if about.fault.is_by_hand:
+    if fault.is_by_hand:
         return f"At {at} an operator took its node {root.node_id} out of service."
-    if about.is_the_programs:
-        broke = next(
-            (one for run in (about.run, about.before) if run is not None and (one := first_failure(run))), None
-        )
-        if broke is None or root.family is not Family.task or broke.task.node_id != root.node_id:
-            return f"At {at} its rank on {root.node_id} failed: {title}."
-        return f"At {broke.task.stopped_at or root.observed_at:%Y-%m-%d %H:%M:%S} UTC its {broke.words}."
-    drill = " That is a drill: an operator has injected this fault." if about.history.is_drill else ""
-    return f"At {at} its node {root.node_id} broke down: {title}.{drill}"
+    drill = " That is a drill: an operator has injected this fault." if history.is_drill else ""
+    return f"At {at} its node {root.node_id} broke down: {fault.title}.{drill}"
+
+
+def _what_broke(about: About) -> str:
+    if about.fault.is_by_hand or not about.is_the_programs:
+        return how_it_broke(about.history, about.fault)
+    root = about.history.incident.root
+    broke = next((one for run in (about.run, about.before) if run is not None and (one := first_failure(run))), None)
+    if broke is None or root.family is not Family.task or broke.task.node_id != root.node_id:
+        return f"At {root.observed_at:%Y-%m-%d %H:%M:%S} UTC its rank on {root.node_id} failed: {about.fault.title}."
+    return f"At {broke.task.stopped_at or root.observed_at:%Y-%m-%d %H:%M:%S} UTC its {broke.words}."
 
 
 def _why_all(run: Run) -> str:

@@ -4,8 +4,9 @@ A failure here never delays a recovery: it is written into the incident. Emails 
 A call that crashed in between sends again, and the key removes the duplicate.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from nodeheal.contract.names import JOB_NEWS
 from nodeheal.contract.notification import Notification
@@ -13,6 +14,7 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NextStepCondition, Outcome, Step
 from nodeheal.domain.faults.assessment import assess_faults
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.early_end import ended_early
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -27,6 +29,7 @@ from nodeheal.services.notify.compose_owner import (
     compose_runs_again,
     compose_stopped,
 )
+from nodeheal.services.notify.compose_task_owner import compose_task_owner
 from nodeheal.services.notify.read_situation import which_restart
 
 _WORDS = 300  # of a surprise
@@ -75,15 +78,32 @@ def notify_owner_of_ending(
     _notify(history, ports, compose)
 
 
+def notify_owners_of_tasks(
+    history: History, tasks: Sequence[UnmanagedTask], ports: Ports, policy: RecoveryPolicy
+) -> None:
+    """Notifies the owners of these tasks, which the incident has stopped and their scheduler starts again."""
+    for task in tasks:
+        if task.owner_email:
+            _announce(history, task.name, ports, partial(_of_task, history, task, ports, policy))
+
+
+def _of_task(history: History, task: UnmanagedTask, ports: Ports, policy: RecoveryPolicy) -> Notification:
+    execution = ports.console_links.execution(history.incident.incident_id)
+    return compose_task_owner(history, task, assess_faults(history, policy).fault, execution)
+
+
 def _notify(history: History, ports: Ports, compose: Callable[[], Notification | None]) -> None:
-    if history.incident.job_id is None:
-        return
+    if history.incident.job_id is not None:
+        _announce(history, history.incident.job_id, ports, compose)
+
+
+def _announce(history: History, job: str, ports: Ports, compose: Callable[[], Notification | None]) -> None:
     try:
         told = compose()
         if told is not None:
             ports.notifier.announce(JOB_NEWS, told)
     except Exception as error:  # an email that is lost costs a question; stopping here would cost the recovery
-        now, text = ports.clock(), f"the owner of {history.incident.job_id} could not be told: {error}"[:_WORDS]
+        now, text = ports.clock(), f"the owner of {job} could not be told: {error}"[:_WORDS]
         entry = TimelineEntry(now, "progress", f"owner-not-told-{now:%Y%m%dT%H%M%S%f}", text)
         ports.incidents.append(history.incident.incident_id, entry)
 

@@ -6,6 +6,7 @@ from nodeheal.contract.names import INCIDENT_WAITING
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, Step
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.confirmation import is_unclear
 from nodeheal.domain.recovery.decide import decide
@@ -16,7 +17,11 @@ from nodeheal.operations.engine import conclude
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_replacement_node import release_replacement_nodes
 from nodeheal.services.notify.compose_waiting import compose_waiting
-from nodeheal.services.notify.notify_job_owner import notify_owner_of_step, notify_owner_of_wait
+from nodeheal.services.notify.notify_job_owner import (
+    notify_owner_of_step,
+    notify_owner_of_wait,
+    notify_owners_of_tasks,
+)
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.recovery.build_decision_context import build_decision_context
 from nodeheal.services.saving import node_of
@@ -44,6 +49,9 @@ def _decide_turn(request: DecideRequest, history: History, ports: Ports, policy:
     request = _witnessed(request, history, ports)
     entries, history = _with_result(request, history)
     notify_owner_of_step(history, request.result, ports, policy)
+    if request.result is not None and request.result.step is Step.ISOLATE:
+        restarted = [each.task for each in stopped_tasks(history.timeline) if each.is_restarted]
+        notify_owners_of_tasks(history, restarted, ports, policy)
     if read_progress(history, policy).replacement_failed:
         release_replacement_nodes(history, ports, policy)  # before it could be taken for a spare of this incident
     seen, decision, has_tripped = _decide(history, ports, policy)

@@ -24,7 +24,7 @@ from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.notify.compose import compose
 from nodeheal.services.notify.compose_dropped import compose_dropped
 from nodeheal.services.notify.compose_needed import Situation
-from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending
+from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending, notify_owners_of_tasks
 from nodeheal.services.notify.read_situation import read_situation
 from nodeheal.services.recovery.build_decision_context import is_running
 from nodeheal.services.recovery.new_node_places import free_place
@@ -59,6 +59,8 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     )
     if history.incident.ending is None:
         ports.incidents.finish(closed)
+    # With what was started again just now.
+    at_end = ports.incidents.history(request.incident_id) if stopped_tasks(history.timeline) else history
     # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.
     spares = {turn.result.replacement_node_id for turn in history.turns if turn.result} - {None, closed.node_id}
     job, run = current_run(closed.job_id, ports)
@@ -79,8 +81,10 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
     if is_handed_over or not closed.is_of_new_node:  # a new node that passes is no news
         situation = read_situation(history, seen, decided, job, ports, policy)
-        ports.notifier.announce(detail_type, _email(history, seen, decided, node, ports, situation))
+        ports.notifier.announce(detail_type, _email(at_end, seen, decided, node, ports, situation))
     notify_owner_of_ending(history, seen, decided, ports, policy)
+    late = [each.task for each in stopped_tasks(at_end.timeline) if each.is_restarted and each.by_us is None]
+    notify_owners_of_tasks(at_end, late, ports, policy)
     return result_of(request, ports, Outcome.DONE, decided.reason)
 
 
@@ -89,8 +93,6 @@ def _email(
 ) -> Notification:
     if is_dropped_by_reset(decided.page_key):
         return compose_dropped(history, decided, ports.pools.get(node.pool), ports.console_links)
-    if stopped_tasks(history.timeline):
-        history = ports.incidents.history(history.incident.incident_id)  # with what was started again just now
     return compose(history, seen, decided, node, ports.console_links, situation)
 
 

@@ -41,9 +41,11 @@ def stop_unmanaged_tasks(
     ports: Ports,
     policy: RecoveryPolicy,
     listed: Sequence[UnmanagedTask] | None = None,
+    *,
+    is_late: bool = False,
 ) -> str:
     """Stop those that may be stopped, and name all of them; a clause for the result, empty where there are none.
-    `listed`: what the scheduler has listed already.
+    `listed`: what the scheduler has listed already. `is_late`: the isolation's deadline has passed.
 
     Safe to repeat: what a call before has stopped is gone from the node, and known from the record.
     """
@@ -67,7 +69,7 @@ def stop_unmanaged_tasks(
     refusal: NotAccepted | None = None
     for known in stopped_tasks(timeline):
         try:
-            stopped += [known.task] if _stop(request, known, node, ports, policy) else []
+            stopped += [known.task] if _stop(request, known, node, ports, policy, is_late=is_late) else []
         except NotAccepted as error:
             if is_behind_a_machine(scheduler):  # it would answer the others neither
                 raise
@@ -84,7 +86,9 @@ def note_unknown(request: StepRequest, node: Node, why: str, ports: Ports) -> st
     return f"; {unknown}"
 
 
-def _stop(request: StepRequest, known: StoppedTask, node: Node, ports: Ports, policy: RecoveryPolicy) -> bool:
+def _stop(
+    request: StepRequest, known: StoppedTask, node: Node, ports: Ports, policy: RecoveryPolicy, *, is_late: bool
+) -> bool:
     """Ask for the stop of one task, where no call before has had the answer, and note it. False: it had ended.
 
     Raises NotAccepted.
@@ -94,12 +98,15 @@ def _stop(request: StepRequest, known: StoppedTask, node: Node, ports: Ports, po
     restart = _restart_of(known.task, node, policy)
     spent = _why_held(restart, request, ports) if is_requeued and by_us is not False else ""
     if by_us is None and scheduler.workloads is not None:
-        held = replace(known.task, is_held=bool(spent))
-        by_us = scheduler.workloads.stop_unmanaged_task(node, held, reason_of(request))
+        may_be_deleted = is_late and policy.pool(node.pool).deletes_blocked_pods
+        asked = replace(known.task, is_held=bool(spent), may_be_deleted=may_be_deleted)
+        by_us = scheduler.workloads.stop_unmanaged_task(node, asked, reason_of(request))
         if not by_us and restarts_stopped(scheduler):
             ports.attempts.refund(restart.scope, request.incident_id, restart.limit)
-        word = "stopped" if by_us else "had ended by itself, or is not known any more"
-        _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answered(by_us))
+        past = " at the deadline, past a disruption budget if one kept it" if may_be_deleted else ""
+        word = f"stopped{past}" if by_us else "had ended by itself, or is not known any more"
+        answer = answered(by_us, is_held=bool(spent))
+        _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answer)
     if by_us and is_requeued:
         then = f" and is held until a person releases it: {spent}" if spent else ": its scheduler starts it again"
         again = f"task {known.task} was requeued{then}"
