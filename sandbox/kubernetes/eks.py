@@ -129,9 +129,8 @@ class EksCluster:
     def _start(self) -> None:
         try:
             self.plane.__enter__()
-            self.plane.kubectl(
-                "create", "clusterrolebinding", "admins", "--clusterrole=cluster-admin", f"--group={_ADMINS}"
-            )
+            admins = ("clusterrolebinding", "admins", "--clusterrole=cluster-admin", f"--group={_ADMINS}")
+            self.plane.kubectl("create", *admins)
             job_controllers.start(self.plane)
         except BaseException as error:  # `wait` raises it
             self._failed = error

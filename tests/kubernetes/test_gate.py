@@ -86,10 +86,7 @@ def test_what_was_cordoned_before_stays_cordoned_and_is_the_persons_again(
 
     assert (before.is_schedulable, before.held_by) == (False, HeldByPerson("kubectl", how="cordoned"))
     assert kept == HeldByPerson("kubectl", how="cordoned")
-    assert spec(cluster, kubelet)["unschedulable"]
-    assert spec(cluster, kubelet).get("taints") == [
-        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": ANY}
-    ]
+    assert (spec(cluster, kubelet)["unschedulable"], lasting_taints(cluster, kubelet)) == (True, [])
 
 
 def test_what_a_person_cordons_again_under_our_taint_stays_cordoned(cluster: Cluster, gate: KubernetesGate) -> None:
@@ -260,3 +257,28 @@ def test_a_node_whose_kubelet_falls_silent_is_not_reached(cluster: Cluster, gate
 
     cluster.wait(lambda: gate.liveness(node).is_up is False, "the kubelet's silence is noticed")
     assert (before, gate.liveness(stranger).is_up) == (True, None)
+
+
+def test_our_cordon_is_ours_though_the_api_server_forgets_who_has_written_it(
+    cluster: Cluster, gate: KubernetesGate
+) -> None:
+    kubelet = cluster.node()
+    node = record_of(kubelet)
+    drain(gate, node)
+    cluster.api.patch(f"/api/v1/nodes/{kubelet.name}", {"metadata": {"managedFields": [{}]}})
+
+    assert undrain(gate, node) is None
+    assert (spec(cluster, kubelet).get("unschedulable"), lasting_taints(cluster, kubelet)) == (None, [])
+
+
+def test_a_cordon_from_before_stays_though_the_api_server_forgets_who_has_written_it(
+    cluster: Cluster, gate: KubernetesGate
+) -> None:
+    kubelet = cluster.node()
+    node = record_of(kubelet)
+    cluster.plane.kubectl("cordon", kubelet.name)
+    drain(gate, node)
+    cluster.api.patch(f"/api/v1/nodes/{kubelet.name}", {"metadata": {"managedFields": [{}]}})
+
+    assert undrain(gate, node) == HeldByPerson("somebody", how="cordoned")
+    assert (spec(cluster, kubelet)["unschedulable"], lasting_taints(cluster, kubelet)) == (True, [])

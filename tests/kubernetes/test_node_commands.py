@@ -99,9 +99,7 @@ def _job(machine: Machine, pod: Object, **spec: Any) -> Object:
     """A Job as the functions make it, but for what is given."""
     container = pod["containers"][0]
     own = {**pod, "nodeName": machine.kubelet.name}
-    own["containers"] = (
-        [{**container, "args": ["diag"]}, *pod["containers"][1:]] if "args" not in container else pod["containers"]
-    )
+    own["containers"] = [{"args": ["diag"], **container}, *pod["containers"][1:]]
     once = {"backoffLimit": 0, "activeDeadlineSeconds": 60}
     return {"metadata": {"name": machine.cluster.name("job")}, "spec": {**once, "template": {"spec": own}, **spec}}
 

@@ -492,3 +492,56 @@ def test_a_pod_that_nobody_would_make_again_is_named_and_left(place: Place) -> N
         False,
         f"pod default/{name}, which no controller makes again",
     )
+
+
+def _pod_with_owner(place: Place, **reference: str) -> UnmanagedTask:
+    """The task of a pod on the first node whose owner its author has made up."""
+    api = {"apiVersion": "batch/v1", "kind": "Job", "uid": "0", "controller": True, **reference}
+    place.name = place.cluster.name("forged")
+    body = {
+        "metadata": {"name": place.name, "ownerReferences": [api]},
+        "spec": {"nodeName": place.broken.name, "containers": [shell("sleep 60")]},
+    }
+    place.cluster.create(PODS, body)
+    return place.task()
+
+
+@pytest.mark.parametrize("far", ["../../kube-system/jobs/{}", "../jobs/{}", "{}/status"])
+def test_a_pod_leads_to_no_job_that_its_author_has_named_by_a_path(place: Place, far: str) -> None:
+    victim = place.cluster.name("victim")
+    job = place.cluster.create(JOBS, {**job_of(victim), "metadata": {"name": victim, "annotations": CONSENT}})
+
+    task = _pod_with_owner(place, name=far.format(victim), uid=job["metadata"]["uid"])
+
+    assert task.may_be_stopped is False
+    assert not place.cluster.api.get(f"{JOBS}/{victim}")["spec"].get("suspend")
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        {"name": "../../../../../../version"},
+        {"name": "x" * 400_000, "kind": "Widget"},
+        {"name": "approve at https://example.com/", "kind": "<b>Widget"},
+    ],
+    ids=["path", "long", "words"],
+)
+def test_what_a_pod_names_as_its_owner_breaks_no_look_and_stands_in_no_email(
+    place: Place, reference: dict[str, str]
+) -> None:
+    task = _pod_with_owner(place, **reference)
+
+    assert (task.may_be_stopped, len(task.name) < 400) == (False, True)
+    assert not any(word in task.name for word in ("https:", "<b>", ".."))
+
+
+def test_a_gang_that_tolerates_every_taint_is_left_to_run(place: Place) -> None:
+    name = place.cluster.name("stubborn")
+    label = f"batch.kubernetes.io/job-name={name}"
+    job = job_of(name)
+    job["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+    place.runs(JOBS, job, label, 1, **CONSENT)
+
+    task = place.isolates()
+
+    assert (task.may_be_stopped, "tolerate every taint" in task.name) == (False, True)

@@ -422,7 +422,7 @@ def test_an_isolation_that_is_done_is_believed_though_nobody_can_tell_whose_task
 
     assert it.resumed().outcome is Outcome.DONE
     assert "tasks of others on" in it.resumed().reason
-    assert "are not known, and left to run: squeue: no answer within 10 s" in it.resumed().reason
+    assert "may still run: squeue: no answer within 10 s" in it.resumed().reason
 
 
 @pytest.mark.parametrize(("is_behind_a_machine", "stopped"), [(False, [STRANGER.task_id]), (True, [])])
@@ -528,7 +528,7 @@ def test_only_at_the_deadline_and_where_the_pool_says_so_a_task_may_be_deleted(i
     told = " ".join(entry.text for entry in it.ports.incidents.history(it.id).timeline)
     assert asked == [False, is_wanted]
     assert ("stopped at the deadline, past a disruption budget if one kept it" in told) is is_wanted
-    assert ("left to run: a disruption budget keeps it" in told) is not is_wanted
+    assert ("may still run: a disruption budget keeps it" in told) is not is_wanted
 
 
 def owners_mails(it: Incident | FakeCluster) -> list[Notification]:

@@ -1,5 +1,6 @@
 """The kinds of objects that own training pods: how each is suspended, and how its pods are found."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,7 @@ GANG_KINDS = (
 _BY_KIND = {(kind.api_version, kind.kind): kind for kind in GANG_KINDS}
 # What an object's conditions call its end, and a RayJob's status its jobDeploymentStatus.
 _ENDINGS = {"Complete": "COMPLETED", "Completed": "COMPLETED", "Succeeded": "COMPLETED", "Failed": "FAILED"}
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _OWNERS_AT_MOST = 5  # a chain that is longer is a circle
 # Between a gang and its pods there may be one of these.
 _BETWEEN = {("ray.io/v1", "RayCluster"): "rayclusters"}
@@ -84,7 +86,7 @@ def root_of(pod: Object, api: KubernetesApi) -> RootOwner | None:
         place = (str(reference["apiVersion"]), str(reference["kind"]))
         kind, between = _BY_KIND.get(place), _BETWEEN.get(place)
         owner = RootOwner(*place, str(reference["name"]), str(reference["uid"]), kind)
-        if kind is None and between is None:
+        if (kind is None and between is None) or not is_name(owner.name):
             return owner
         path = (
             kind.path(namespace, owner.name)
@@ -97,6 +99,11 @@ def root_of(pod: Object, api: KubernetesApi) -> RootOwner | None:
         owner = RootOwner(*place, owner.name, owner.uid, kind, found)
         reference = controller_of(found)
     return owner
+
+
+def is_name(text: str) -> bool:
+    """Whether an object can have this name, which anybody may write into a reference."""
+    return _NAME.fullmatch(text) is not None
 
 
 def is_object(found: Object | None, namespace: str, name: str, uid: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, Object, refusals_named
 from nodeheal.adapters.kubernetes.nodes import (
+    CORDONED_TAINT,
     ISOLATED_TAINT,
     NODES,
     OUT_OF_SERVICE,
@@ -19,6 +20,7 @@ from nodeheal.adapters.kubernetes.nodes import (
     KubernetesNodes,
     holder_of,
     is_cordon_ours,
+    is_cordoned,
     is_in_service,
     isolated_for,
     taints_of,
@@ -117,7 +119,8 @@ def _closed(found: Object, incident: str | None) -> dict[str, Any] | None:
     if isolated_for(found) == wanted["value"]:
         return None
     others = [taint for taint in taints_of(found) if taint.get("key") != ISOLATED_TAINT]
-    return {"spec": {"taints": [*others, wanted], "unschedulable": True}}
+    ours = [wanted] if is_cordoned(found) else [wanted, CORDONED_TAINT]
+    return {"spec": {"taints": [*others, *ours], "unschedulable": True}}
 
 
 def _out_of_service(found: Object, incident: str | None, names: Collection[str]) -> dict[str, Any] | None:

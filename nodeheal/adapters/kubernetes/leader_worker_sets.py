@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nodeheal.adapters.kubernetes.api import KubernetesApi, Object
-from nodeheal.adapters.kubernetes.gangs import controller_of, is_object
+from nodeheal.adapters.kubernetes.gangs import controller_of, is_name, is_object
 
 _SET_LABEL = "leaderworkerset.sigs.k8s.io/name"
 _INDEX_LABEL = "leaderworkerset.sigs.k8s.io/group-index"
@@ -48,5 +48,5 @@ def _owner_of(found: Object | None, kind: str, api: KubernetesApi) -> Object | N
     if found is None or path is None or reference["kind"] != kind:
         return None
     namespace, name = str(found["metadata"]["namespace"]), str(reference["name"])
-    owner = api.find(path.format(namespace, name))
+    owner = api.find(path.format(namespace, name)) if is_name(name) else None
     return owner if is_object(owner, namespace, name, str(reference["uid"])) else None

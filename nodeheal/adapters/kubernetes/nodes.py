@@ -15,12 +15,15 @@ from nodeheal.domain.fleet.node import Node
 
 NODES = "/api/v1/nodes"
 ISOLATED_TAINT = names.KUBERNETES_TAINT
+# Beside it where we have cordoned the node. A kubelet can change neither.
+CORDONED_TAINT = {"key": "nodeheal.io/cordoned", "value": "true", "effect": "NoSchedule"}
 # By the node group, from the registration on: a new node takes no pod before it has been diagnosed.
 UNCHECKED_TAINT = "nodeheal.io/unchecked"
 # Kubernetes' own, by which it forgets the deleted pods of a node without power; and ours beside it, where we set it.
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 OUT_OF_SERVICE_MARK = {"key": "nodeheal.io/out-of-service", "value": "true", "effect": "NoSchedule"}
-OWN_TAINTS = (ISOLATED_TAINT, UNCHECKED_TAINT, OUT_OF_SERVICE_MARK["key"])
+OWN_TAINTS = (ISOLATED_TAINT, CORDONED_TAINT["key"], UNCHECKED_TAINT, OUT_OF_SERVICE_MARK["key"])
+_NOBODY = ("", "ancient-changes")  # as the API server merges the entries of many writers
 _WORDS = 80  # of what others write into labels, annotations and managers' names
 # Other systems that keep a node out of service: the label, annotation or taint by which each shows that.
 _SYSTEMS_LABELS = {"k8saas.nvidia.com/cordon-by": "NVSentinel", "dgxc.nvidia.com/nvsentinel-state": "NVSentinel"}
@@ -115,21 +118,24 @@ def holder_of(found: Object) -> Holder | None:
     conditions = (found["metadata"].get("annotations") or {}).get(_DRAINO)
     if conditions is not None:
         return HeldBySystem("draino", f"{_DRAINO}={conditions}"[:_WORDS])
-    return HeldByPerson(_cordoned_by(found), how="cordoned")
+    return HeldByPerson(_cordoned_by(found)[:_WORDS] or "somebody", how="cordoned")
 
 
 def is_cordon_ours(found: Object) -> bool:
-    """Whether nodeheal has cordoned the node, and nobody else: who finds it cordoned and cordons it writes nothing."""
-    return is_cordoned(found) and _cordoned_by(found) == MANAGER
+    """Whether nodeheal has cordoned the node, and nobody else since: our mark stands, and no other writer of the cordon
+    is known.
+    """
+    has_mark = any(taint.get("key") == CORDONED_TAINT["key"] for taint in taints_of(found))
+    return has_mark and is_cordoned(found) and _cordoned_by(found) in (MANAGER, *_NOBODY)
 
 
 def _cordoned_by(found: Object) -> str:
-    """Return the program that wrote the cordon, others' before ours: the API does not say which person used it, and
-    anyone may choose its name.
+    """Return the program that wrote the cordon, others' before ours, empty where none is known: the API does not say
+    which person used it, and anyone may choose its name.
     """
     writers = [
         str(entry.get("manager", ""))
         for entry in reversed(found["metadata"].get("managedFields") or ())
         if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
     ]
-    return min(writers, key=lambda writer: writer == MANAGER, default="")[:_WORDS] or "somebody"
+    return min(writers, key=lambda writer: writer in (MANAGER, *_NOBODY), default="")

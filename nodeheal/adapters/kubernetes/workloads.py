@@ -9,6 +9,7 @@ ended: where EC2 proves that, Kubernetes is told to forget them.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,12 +22,14 @@ from nodeheal.adapters.kubernetes.gangs import (
     ending_of,
     field_at,
     gang_kind,
+    is_name,
     patch_at,
     root_of,
 )
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.kueue import is_queued, workload_of
 from nodeheal.adapters.kubernetes.leader_worker_sets import Group, group_of
+from nodeheal.adapters.kubernetes.nodes import ISOLATED_TAINT
 from nodeheal.adapters.kubernetes.notes import (
     MAX_RETRIES,
     RESTARTED_FOR,
@@ -44,6 +47,8 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.ports.scheduler import NodePlacement
 
+_KIND = re.compile(r"[A-Za-z0-9]{1,63}")
+_KEPT_OFF_BY = (ISOLATED_TAINT, "node.kubernetes.io/unschedulable")
 _MIRROR = "kubernetes.io/config.mirror"  # of a pod that the kubelet made from a file
 _ENDED = ("Succeeded", "Failed")
 _OF_SERVICES = ("ReplicaSet", "StatefulSet", "ReplicationController")
@@ -112,8 +117,8 @@ def _tasks_on(name: str, api: KubernetesApi) -> list[UnmanagedTask]:
         root = root_of(pod, api)
         if root is not None and root.kind_name == "DaemonSet":
             continue
-        if root is not None and root.kind is not None:
-            task = _task_of_gang(pod, root, api)
+        if root is not None and root.kind is not None and root.found is not None:
+            task = _task_of_gang(pod, root, root.kind, root.found, api)
         else:
             group = group_of(pod, api)
             task = _task_of_pod(pod, root) if group is None else _task_of_group(group)
@@ -124,7 +129,7 @@ def _tasks_on(name: str, api: KubernetesApi) -> list[UnmanagedTask]:
 def _task_of_pod(pod: Object, root: RootOwner | None) -> UnmanagedTask:
     """A pod of a service, which its controller makes again elsewhere; or one that nobody would make again."""
     metadata = pod["metadata"]
-    owner = f" of {root.kind_name} {root.name}" if root is not None else ", which no controller makes again"
+    owner = f" of {_shown(root)}" if root is not None else ", which no controller makes again"
     return UnmanagedTask(
         task_id=metadata["uid"],
         name=f"pod {metadata['namespace']}/{metadata['name']}{owner}",
@@ -146,16 +151,17 @@ def _task_of_group(group: Group) -> UnmanagedTask:
     )
 
 
-def _task_of_gang(pod: Object, root: RootOwner, api: KubernetesApi) -> UnmanagedTask:
-    namespace, found = pod["metadata"]["namespace"], root.found
-    address = owner_address(found) if found is not None else ""
-    consent, then, before = found is not None and root.kind is not None and may_restart(found, root.kind), "", ""
-    if found is not None and is_queued(found):
+def _task_of_gang(pod: Object, root: RootOwner, kind: GangKind, found: Object, api: KubernetesApi) -> UnmanagedTask:
+    namespace, address = pod["metadata"]["namespace"], owner_address(found)
+    consent, then, before = may_restart(found, kind), "", ""
+    if is_queued(found):
         workload = workload_of(api, found)
         consent = consent and workload is not None and (workload.is_active or SUSPENDED_FOR in notes_of(workload.found))
         then = ", which queues again at Kueue" if consent else ""
         if workload is not None and workload.is_active and workload.is_evicted:
             then, before = "", "was evicted by Kueue, and queues there again"
+    if consent and _tolerates_isolation(pod):
+        consent, then = False, ", whose pods tolerate every taint and would come back to this node"
     return UnmanagedTask(
         task_id=root.uid,
         name=f"{root.kind_name} {namespace}/{root.name}{then}",
@@ -167,6 +173,22 @@ def _task_of_gang(pod: Object, root: RootOwner, api: KubernetesApi) -> Unmanaged
         before=before,
         owner_email=address,
     )
+
+
+def _shown(root: RootOwner) -> str:
+    """Return an owner's kind and name, which a pod's author may have made up."""
+    is_usual = _KIND.fullmatch(root.kind_name) and is_name(root.name)
+    return f"{root.kind_name} {root.name}" if is_usual else "an owner whose name is none"
+
+
+def _tolerates_isolation(pod: Object) -> bool:
+    """Whether the scheduler would place such a pod on the isolated node again, which has our taint and a cordon."""
+    return all(any(_tolerates(each, key) for each in pod["spec"].get("tolerations") or ()) for key in _KEPT_OFF_BY)
+
+
+def _tolerates(toleration: Mapping[str, Any], key: str) -> bool:
+    has_effect = toleration.get("effect") in (None, "", "NoSchedule")
+    return has_effect and toleration.get("operator") == "Exists" and toleration.get("key") in (None, "", key)
 
 
 def _dumped(api_version: str, kind: str, metadata: Mapping[str, Any]) -> str:
@@ -200,14 +222,17 @@ def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason
         name = f"{kind.kind} {what['namespace']}/{what['name']}"
         raise NotAccepted(f"{name} is suspended, and {len(left)} pods are ending")
     if not is_held:
-        _patch(api, path, api.get(path), patch_at(kind.suspend, False), _restarted(found, reason))
+        fresh = api.find(path)
+        if not fresh or fresh["metadata"]["uid"] != what["uid"]:
+            return False
+        _patch(api, path, fresh, patch_at(kind.suspend, False), _restarted(found, reason))
     return True
 
 
 def _stopped_for(api: KubernetesApi, kind: GangKind, what: Mapping[str, str]) -> str:
     """Return the reason for which we have stopped an object; empty: it is gone, or not stopped, or by others."""
     found = api.find(kind.path(what["namespace"], what["name"]))
-    if found is None:
+    if found is None or found["metadata"]["uid"] != what["uid"]:
         return ""
     if is_queued(found):
         workload = workload_of(api, found)
@@ -266,7 +291,11 @@ def _patch(api: KubernetesApi, path: str, found: Object, change: dict[str, Any],
 def _pods_left(api: KubernetesApi, kind: GangKind, what: Mapping[str, str]) -> list[Object]:
     """Return the pods of the object that have not ended; those that are being deleted count."""
     pods = api.pages(f"/api/v1/namespaces/{what['namespace']}/pods", labelSelector=f"{kind.job_label}={what['name']}")
-    return [pod for pod in pods if pod["status"].get("phase") not in _ENDED]
+    return [
+        pod
+        for pod in pods
+        if pod["status"].get("phase") not in _ENDED and _MIRROR not in (pod["metadata"].get("annotations") or {})
+    ]
 
 
 def _delete(api: KubernetesApi, what: Mapping[str, str]) -> bool:

@@ -80,8 +80,8 @@ def stop_unmanaged_tasks(
 
 
 def note_unknown(request: StepRequest, node: Node, why: str, ports: Ports) -> str:
-    """Note that the tasks of others are not known, and so left to run; a clause for the result."""
-    unknown = f"tasks of others on {node.node_id} are not known, and left to run: {why}"
+    """Note that tasks of others may still run, since not all are known or stopped; a clause for the result."""
+    unknown = f"tasks of others on {node.node_id} may still run: {why}"
     add_timeline_entry(request, ports, "others-not-known", unknown)
     return f"; {unknown}"
 
