@@ -68,6 +68,7 @@ MAY = {
     },
     "sts:AssumeRole": {
         "do_act",
+        "end_incident",
         "isolate_node",
         "reboot_node",
         "reconcile_records",

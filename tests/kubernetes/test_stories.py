@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from nodeheal.adapters.kubernetes.notes import AUTO_RESUME
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Ending, SchedulerKind
 from sandbox.client import Sandbox
@@ -145,3 +146,38 @@ def test_a_new_node_takes_no_pod_before_it_has_passed_its_diagnostics(cloud: San
     assert node is not None
     assert (node.passed_at is not None, ["nodeheal.io/unchecked"] in taints) == (True, True)
     assert any("nodeheal.io/isolated" in keys for keys in taints)
+
+
+def test_a_gang_whose_pods_end_late_is_resumed_at_the_end_of_the_incident(cloud: Sandbox) -> None:
+    def moves_in(story: Story) -> str:
+        assert isinstance(story, KubernetesStory)
+        story.kubectl("apply", "-f", "-", stdin=json.dumps(_stubborn(story.name_of(story.victim))))
+        story.wait(lambda: story.kubectl("get", "pods", *_OF_STUBBORN).count("Running") == 1, "the other job runs")
+        return "another job runs on the node, and takes no SIGTERM"
+
+    story, report = play(cloud, "late", fallen(prepares=(moves_in,), expects=expects(RECOVERED)))
+
+    job = json.loads(story.kubectl("get", "job", "stubborn", "--output=json"))
+    told = " ".join(entry["text"] for entry in report["incident"]["timeline"])
+    assert (job["spec"]["suspend"], job["metadata"]["annotations"]["nodeheal.io/restarts"]) == (False, "1")
+    assert ("may still run" in told, "has stopped late, and is started again" in told) == (True, True)
+
+
+_OF_STUBBORN = ("--selector=batch.kubernetes.io/job-name=stubborn", "--no-headers")
+
+
+def _stubborn(node: str) -> dict[str, Any]:
+    """A job on this node that consents to restarts, and does not end when it is asked to."""
+    container = {"name": "main", "image": "none", "command": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
+    pod = {
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "terminationGracePeriodSeconds": 300,
+        "restartPolicy": "Never",
+        "containers": [container],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "stubborn", "annotations": {AUTO_RESUME: "true"}},
+        "spec": {"backoffLimit": 0, "template": {"spec": pod}},
+    }

@@ -18,6 +18,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import (
     UnmanagedTask,
     answered,
     dumped,
+    stopped_tasks,
     tasks_left_running,
     tasks_not_restarted,
 )
@@ -587,3 +588,16 @@ def test_an_owner_who_has_not_confirmed_costs_one_email_to_the_operators_for_all
 
     sent = [message.notification.key for message in cluster.ports.notifier.sent]  # type: ignore[attr-defined]
     assert [key for key in sent if key.startswith("unconfirmed/")] == ["unconfirmed/ada@example.com/a job"]
+
+
+def test_a_task_that_was_started_again_is_owed_no_second_start() -> None:
+    task = UnmanagedTask("arn:aws:ecs:eu-central-1:111122223333:task/training/abc", "grace's notebook")
+    entries = [
+        TimelineEntry(NOW, "progress", f"{SEEN}abc", "is stopped", dumped(task)),
+        TimelineEntry(NOW, "progress", f"{STOPPED}abc", "stopped", answered(True)),
+    ]
+
+    [before] = stopped_tasks(entries)
+    [after] = stopped_tasks([*entries, TimelineEntry(NOW, "progress", f"{STARTED}abc", "started", "its successor")])
+
+    assert (before.is_owed, after.is_owed) == (True, False)

@@ -133,7 +133,7 @@ class KubernetesApi:
         try:
             return pool.request(method, endpoint.url + path, body=content, headers=headers, redirect=False)
         except HTTPError as error:  # its text names the host and the path, never a header
-            self._endpoint = None  # it may have moved: a cluster that was made anew has another one
+            self._endpoint = None  # a cluster of the same name may have another one
             raise NotAccepted(f"the API server at {endpoint.url} has not answered: {error}") from error
 
     def _connect(self) -> "tuple[Endpoint, PoolManager]":
