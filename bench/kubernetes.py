@@ -24,10 +24,9 @@ from sandbox.stories import fallen
 NODES, TURNS = 1_000, 5
 _IMAGES = 50  # that a kubelet reports, by default
 _CALL = """
-import json, resource, sys, time
+import json, sys, time
 import botocore.session
 url, authority, token = sys.argv[1:]
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 began = time.perf_counter()
 from nodeheal.adapters.kubernetes.api import Endpoint, KubernetesApi
 api = KubernetesApi(lambda: Endpoint(url, open(authority).read()), lambda: token)
@@ -35,8 +34,7 @@ api.get("/api/v1/nodes?limit=1")
 first = time.perf_counter()
 found = sum(1 for _ in api.pages("/api/v1/nodes"))
 done = time.perf_counter()
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-print(json.dumps({"first": first - began, "all": done - first, "found": found, "grown": grown}))
+print(json.dumps({"first": first - began, "all": done - first, "found": found}))
 """
 
 
@@ -61,7 +59,7 @@ def measure_kubernetes(latency: str) -> dict[str, float]:
 
 
 def measure_kubernetes_api() -> dict[str, float]:
-    """Return the milliseconds of a first call, the seconds for 1,000 nodes in pages, and the memory for both."""
+    """Return the milliseconds of a first call, and the seconds for 1,000 nodes in pages."""
     with tempfile.TemporaryDirectory() as directory, ControlPlane(Path(directory)) as plane:
         for number in range(NODES):
             plane.api.create("/api/v1/nodes", _node(number))
@@ -77,7 +75,6 @@ def measure_kubernetes_api() -> dict[str, float]:
     return {
         "first_call_ms": round(1000 * statistics.median(each["first"] for each in taken)),
         "thousand_nodes_s": round(statistics.median(each["all"] for each in taken), 3),
-        "grown_mib": round(statistics.median(each["grown"] for each in taken) / 1024, 1),
     }
 
 
