@@ -1,5 +1,6 @@
 """A node is taken out of service by a taint and a cordon, and given back without a mark, whatever others have done."""
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import ANY
 
@@ -127,6 +128,22 @@ def test_an_uncordon_by_a_person_is_seen_and_not_undone_while_the_taint_stands(
     assert gate.placement_of(node).is_schedulable
     assert not spec(cluster, kubelet).get("unschedulable")
     assert ISOLATED_TAINT in {key for key, _ in cluster.taints(kubelet.name)}
+
+
+def test_a_new_incident_isolates_a_node_that_a_person_has_uncordoned(cluster: Cluster, gate: KubernetesGate) -> None:
+    kubelet = cluster.node(OTHERS)
+    drain(gate, record_of(kubelet))
+    cluster.plane.kubectl("uncordon", kubelet.name)
+    later = replace(record_of(kubelet), open_incident=f"{INCIDENT}-2")
+
+    drain(gate, later)
+
+    assert (gate.placement_of(later).held_by, spec(cluster, kubelet)["unschedulable"]) == (
+        HeldByNodeheal(f"{INCIDENT}-2"),
+        True,
+    )
+    assert undrain(gate, later) is None
+    assert (lasting_taints(cluster, kubelet), spec(cluster, kubelet).get("unschedulable")) == ([OTHERS], None)
 
 
 def test_no_pod_comes_onto_a_drained_node_though_its_kubelet_uncordons_it(

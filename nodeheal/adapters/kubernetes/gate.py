@@ -18,6 +18,7 @@ from nodeheal.adapters.kubernetes.nodes import (
     OUT_OF_SERVICE_MARK,
     OWN_TAINTS,
     KubernetesNodes,
+    has_cordon_mark,
     holder_of,
     is_cordon_ours,
     is_cordoned,
@@ -113,13 +114,13 @@ def _reached(found: Object) -> ProbeAnswer:
 
 def _closed(found: Object, incident: str | None) -> dict[str, Any] | None:
     """Return the patch that isolates the node for the incident; None: it is isolated so. Where a person has taken our
-    cordon off since, it stays off.
+    cordon off since then, it stays off.
     """
     wanted = {"key": ISOLATED_TAINT, "value": incident or _NO_INCIDENT, "effect": "NoSchedule"}
     if isolated_for(found) == wanted["value"]:
         return None
-    others = [taint for taint in taints_of(found) if taint.get("key") != ISOLATED_TAINT]
-    ours = [wanted] if is_cordoned(found) else [wanted, CORDONED_TAINT]
+    others = [taint for taint in taints_of(found) if taint.get("key") not in (ISOLATED_TAINT, CORDONED_TAINT["key"])]
+    ours = [wanted] if is_cordoned(found) and not has_cordon_mark(found) else [wanted, CORDONED_TAINT]
     return {"spec": {"taints": [*others, *ours], "unschedulable": True}}
 
 

@@ -125,8 +125,12 @@ def is_cordon_ours(found: Object) -> bool:
     """Whether nodeheal has cordoned the node, and nobody else since: our mark stands, and no other writer of the cordon
     is known.
     """
-    has_mark = any(taint.get("key") == CORDONED_TAINT["key"] for taint in taints_of(found))
-    return has_mark and is_cordoned(found) and _cordoned_by(found) in (MANAGER, *_NOBODY)
+    return has_cordon_mark(found) and is_cordoned(found) and _cordoned_by(found) in (MANAGER, *_NOBODY)
+
+
+def has_cordon_mark(found: Object) -> bool:
+    """Whether nodeheal has cordoned the node at some time; a person may have taken that off, or cordoned it again."""
+    return any(taint.get("key") == CORDONED_TAINT["key"] for taint in taints_of(found))
 
 
 def _cordoned_by(found: Object) -> str:
