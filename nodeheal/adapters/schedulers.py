@@ -4,7 +4,7 @@ Each row imports its adapter on demand: a function or a command pays only for th
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.ecs.marks import EcsMarks
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nodeheal.adapters.aws.account import Look, Registration
     from nodeheal.adapters.aws.marks import SchedulerMarks
     from nodeheal.adapters.aws.translate.foreign import ForeignEvent
+    from nodeheal.adapters.kubernetes.access import EksClusters
     from nodeheal.adapters.slurm.controller import SlurmController
     from nodeheal.ports.commands import NodeCommands
     from nodeheal.ports.signals import Draft
@@ -26,10 +27,18 @@ Make = Callable[[str], Any]  # a client of a service, by name
 
 
 class Schedulers(Mapping[SchedulerKind, Scheduler]):
-    """What each scheduler can do, put together when it is first asked for."""
+    """What each scheduler can do, put together when it is first asked for.
 
-    def __init__(self, makers: Mapping[SchedulerKind, Callable[[], Scheduler]]) -> None:
+    `node_commands`: how commands reach the nodes of each scheduler that does not leave that to SSM.
+    """
+
+    def __init__(
+        self,
+        makers: Mapping[SchedulerKind, Callable[[], Scheduler]],
+        node_commands: "Mapping[SchedulerKind, Callable[[], NodeCommands]]",
+    ) -> None:
         self._makers, self._made = makers, dict[SchedulerKind, Scheduler]()
+        self.node_commands = node_commands
 
     def __getitem__(self, kind: SchedulerKind) -> Scheduler:
         if kind not in self._made:
@@ -71,31 +80,32 @@ def schedulers(
 
         return slurm_scheduler(_slurm_controller(make, controllers_once, clock, hyperpod))
 
-    def kubernetes() -> Scheduler:
+    @cache
+    def clusters() -> "EksClusters":
         from nodeheal.adapters.kubernetes.access import EksClusters
+
+        return EksClusters(controllers_once)
+
+    def kubernetes() -> Scheduler:
         from nodeheal.adapters.kubernetes.scheduler import kubernetes_scheduler
 
-        return kubernetes_scheduler(EksClusters(controllers_once), lambda: make("ec2"))
+        return kubernetes_scheduler(clusters(), lambda: make("ec2"))
 
-    return Schedulers({SchedulerKind.ECS: ecs, SchedulerKind.SLURM: slurm, SchedulerKind.KUBERNETES: kubernetes})
+    def jobs_on_nodes() -> "NodeCommands":
+        from nodeheal.adapters.kubernetes.node_commands import KubernetesNodeCommands
+
+        return KubernetesNodeCommands(clusters(), clock)
+
+    return Schedulers(
+        {SchedulerKind.ECS: ecs, SchedulerKind.SLURM: slurm, SchedulerKind.KUBERNETES: kubernetes},
+        {SchedulerKind.KUBERNETES: jobs_on_nodes},
+    )
 
 
 def _slurm_controller(make: Make, controllers_once: Make, clock: Clock, hyperpod: Machines) -> "SlurmController":
     from nodeheal.adapters.slurm.controller import SlurmController
 
     return SlurmController(lambda: make("ssm"), lambda: controllers_once("ssm"), lambda: make("ec2"), hyperpod, clock)
-
-
-def node_commands(controllers_once: Make, clock: Clock) -> "Mapping[SchedulerKind, Callable[[], NodeCommands]]":
-    """Return how commands reach the nodes of each scheduler that does not leave that to SSM."""
-
-    def kubernetes() -> "NodeCommands":
-        from nodeheal.adapters.kubernetes.access import EksClusters
-        from nodeheal.adapters.kubernetes.node_commands import KubernetesNodeCommands
-
-        return KubernetesNodeCommands(EksClusters(controllers_once), clock)
-
-    return {SchedulerKind.KUBERNETES: kubernetes}
 
 
 def scheduler_marks(make: Make) -> "dict[SchedulerKind, SchedulerMarks]":

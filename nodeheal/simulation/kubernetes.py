@@ -486,6 +486,7 @@ class _Clusters(EksClusters):
     """The one cluster."""
 
     def __init__(self, api: KubernetesApi) -> None:
+        super().__init__(lambda service: None)
         self._api = api
 
     def api(self, cluster: str) -> KubernetesApi:
@@ -512,8 +513,9 @@ class SimKubernetes(SimScheduler):
 
     def _use(self, api: KubernetesApi) -> None:
         self._api = api
-        self._gate = KubernetesGate(_Clusters(api))
-        self._workloads = KubernetesWorkloads(_Clusters(api), self._gate, _unknown_to_ec2)
+        clusters = _Clusters(api)
+        self._gate = KubernetesGate(clusters)
+        self._workloads = KubernetesWorkloads(clusters, self._gate, _unknown_to_ec2)
 
     def with_faults(self, injector: Injector) -> "SimKubernetes":
         """Return the same scheduler, as functions have it: they may fail, or be overtaken, at each call of the API."""

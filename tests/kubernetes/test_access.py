@@ -3,16 +3,24 @@
 import base64
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from botocore.session import Session
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, Endpoint, KubernetesApi
 from nodeheal.adapters.kubernetes.nodes import ISOLATED_TAINT, OUT_OF_SERVICE, OUT_OF_SERVICE_MARK
+from nodeheal.adapters.schedulers import schedulers
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from sandbox.kubernetes.control_plane import ControlPlane
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
+
+if TYPE_CHECKING:
+    from nodeheal.ports.compute import Machines
 
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -35,7 +43,7 @@ def test_the_functions_role_reads_nodes_and_a_strangers_is_refused(plane: Contro
     assert refused.value.status == 401
 
 
-def test_a_token_that_is_refused_is_made_anew_once(clusters: EksClusters) -> None:
+def test_a_token_that_is_refused_is_replaced_once(clusters: EksClusters) -> None:
     tokens = ["k8s-aws-v1.c3RhbGU", clusters.token(eks.NAME)]
     api = KubernetesApi(lambda: clusters.endpoint(eks.NAME), lambda: tokens.pop(0))
 
@@ -52,6 +60,40 @@ def test_a_token_is_a_presigned_request_that_names_the_cluster(clusters: EksClus
     assert address.startswith("https://sts.eu-central-1.amazonaws.com/?Action=GetCallerIdentity&Version=2011-06-15")
     assert "X-Amz-SignedHeaders=host%3Bx-k8s-aws-id" in address
     assert "X-Amz-Expires=60" in address
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("us-gov-west-1", "sts.us-gov-west-1.amazonaws.com"),
+        ("cn-north-1", "sts.cn-north-1.amazonaws.com.cn"),
+        ("eusc-de-east-1", "sts.eusc-de-east-1.amazonaws.eu"),
+    ],
+)
+def test_a_token_is_for_the_host_of_its_partition(region: str, host: str) -> None:
+    session = Session()
+    session.set_credentials("AKIAFUNCTIONS", "secret")
+    sts = session.create_client("sts", region_name=region)
+
+    encoded = EksClusters(lambda _: sts).token(eks.NAME).removeprefix("k8s-aws-v1.")
+
+    assert f"https://{host}/?".encode() in base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+
+
+def test_the_scheduler_and_its_commands_share_one_connection(cluster: Cluster, clusters: EksClusters) -> None:
+    asked: list[str] = []
+
+    def client(service: str) -> Any:
+        asked.append(service)
+        return clusters._make(service)
+
+    served = schedulers(client, client, client, lambda: datetime.now(UTC), cast("Machines", None))
+    node = eks.record(cluster.node().machine.provider_id.rpartition("/")[2])
+
+    served[SchedulerKind.KUBERNETES].gate.placement_of(node)
+    served.node_commands[SchedulerKind.KUBERNETES]().look(node, "nodeheal-diag-0")
+
+    assert asked == ["eks", "sts"]
 
 
 def test_no_error_holds_the_token(clusters: EksClusters) -> None:

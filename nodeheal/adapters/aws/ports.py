@@ -25,7 +25,7 @@ from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
 from nodeheal.adapters.node_commands import NodeCommandsByScheduler
-from nodeheal.adapters.schedulers import node_commands, schedulers
+from nodeheal.adapters.schedulers import schedulers
 from nodeheal.contract import names
 from nodeheal.domain.review.console_links import ConsoleLinks
 from nodeheal.ports import Ports
@@ -72,7 +72,7 @@ def aws_ports(
         jobs=DynamoJobStore(rows),
         job_notes=DynamoJobNotes(rows),
         schedulers=served,
-        commands=NodeCommandsByScheduler(node_commands(controllers, clock), by_ssm),
+        commands=NodeCommandsByScheduler(served.node_commands, by_ssm),
         machines=Ec2Machines(make, make_once),
         hyperpod=hyperpod,
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn, run_job_arn),

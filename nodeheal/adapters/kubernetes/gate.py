@@ -17,7 +17,6 @@ from nodeheal.adapters.kubernetes.nodes import (
     OUT_OF_SERVICE,
     OUT_OF_SERVICE_MARK,
     OWN_TAINTS,
-    KubernetesNodes,
     has_cordon_mark,
     holder_of,
     is_cordon_ours,
@@ -41,11 +40,10 @@ class KubernetesGate:
 
     def __init__(self, clusters: EksClusters) -> None:
         self._clusters = clusters
-        self._nodes: dict[str, KubernetesNodes] = {}
 
     def placement_of(self, node: Node) -> NodePlacement:
         with refusals_named(node.node_id):
-            found = self._nodes_of(node).find(node)
+            found = self._clusters.nodes(node.cluster.name).find(node)
         return NodePlacement(found["metadata"]["name"], is_in_service(found), holder_of(found))
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
@@ -73,22 +71,18 @@ class KubernetesGate:
 
     def liveness(self, node: Node) -> ProbeAnswer:
         try:
-            found = self._nodes_of(node).find(node)
+            found = self._clusters.nodes(node.cluster.name).find(node)
         except NotFound:
             return ProbeAnswer("Kubernetes", None, f"no node of cluster {node.cluster.name}")
         except (ApiError, NotAccepted) as error:
             return ProbeAnswer("Kubernetes", None, f"cannot tell ({error})")
         return _reached(found)
 
-    def _nodes_of(self, node: Node) -> KubernetesNodes:
-        cluster = node.cluster.name
-        return self._nodes.setdefault(cluster, KubernetesNodes(cluster, self._clusters.api(cluster)))
-
     def _change(self, node: Node, change: Callable[[Object], dict[str, Any] | None]) -> Object:
         """Return the node after the change; where it is None, as it is. Raises NotFound, NotEnrolled, NotAccepted."""
         for _ in range(_ATTEMPTS):
             with refusals_named(node.node_id):
-                found = self._nodes_of(node).find(node)
+                found = self._clusters.nodes(node.cluster.name).find(node)
             patch = change(found)
             if patch is None:
                 return found

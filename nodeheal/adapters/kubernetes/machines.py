@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, KubernetesApi, Object, refusals_named
-from nodeheal.adapters.kubernetes.nodes import KubernetesNodes, holder_of, machine_in
+from nodeheal.adapters.kubernetes.nodes import holder_of, machine_in
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.fleet.holder import HeldByNodeheal
 from nodeheal.domain.fleet.machine import ClusterReplacement
@@ -34,7 +34,7 @@ class KarpenterMachines:
         with refusals_named(node.node_id):
             claim, holder = _claim_of(node, api), None
             try:
-                holder = holder_of(KubernetesNodes(node.cluster.name, api).find(node))
+                holder = holder_of(self._clusters.nodes(node.cluster.name).find(node))
             except NotFound:
                 if claim is None:
                     return  # it has ended: an earlier call was not answered

@@ -12,7 +12,6 @@ from typing import Any
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, Object, refusals_named
 from nodeheal.adapters.kubernetes.gangs import controller_of
-from nodeheal.adapters.kubernetes.nodes import KubernetesNodes
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
@@ -46,7 +45,7 @@ class KubernetesNodeCommands:
             raise NotFound(f"{node.node_id} is a node of Kubernetes, where nodeheal has no Job for {command.document}")
         api = self._clusters.api(node.cluster.name)
         with refusals_named(f"{command.document} on {node.node_id}"):
-            name = KubernetesNodes(node.cluster.name, api).find(node)["metadata"]["name"]
+            name = self._clusters.nodes(node.cluster.name).find(node)["metadata"]["name"]
             template = api.find(f"/api/v1/namespaces/{names.KUBERNETES_NAMESPACE}/podtemplates/{TEMPLATE}")
             if template is None:
                 raise NotFound(f"cluster {node.cluster.name} has no PodTemplate {TEMPLATE}: install nodeheal's chart")
