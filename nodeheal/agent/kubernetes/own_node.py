@@ -5,7 +5,7 @@ import json
 import os
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -45,7 +45,8 @@ class OwnNode:
         """Return the Node object. Raises OSError."""
         with closing(self._connect(_SECONDS)) as connection:
             answer = self._ask(connection, f"/api/v1/nodes/{quote(self.name, safe='')}")
-            return _object(_read(answer))
+            with _breaks_named():
+                return _object(answer.read(_LONGEST))
 
     def changes(self, version: str, seconds: int) -> Iterator[Object]:
         """Yield the Node object after each change since this resourceVersion, for so long. Raises OSError."""
@@ -53,12 +54,16 @@ class OwnNode:
         path = f"/api/v1/nodes?{query}&resourceVersion={quote(version)}&timeoutSeconds={seconds}"
         with closing(self._connect(seconds + _SECONDS)) as connection:
             answer = self._ask(connection, path)
-            while line := _line(answer):
+            while True:
+                with _breaks_named():
+                    line = answer.readline(_LONGEST)
+                if not line:
+                    return
                 event = _object(line)
                 if event.get("type") == "ERROR":
                     raise NoAnswer("the API server has ended the watch")
                 if event.get("type") in ("ADDED", "MODIFIED"):
-                    yield _object(json.dumps(event.get("object")).encode())
+                    yield _checked(event.get("object"))
 
     def _connect(self, seconds: float) -> http.client.HTTPSConnection:
         trust = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
@@ -76,18 +81,12 @@ class OwnNode:
         return answer
 
 
-def _read(answer: http.client.HTTPResponse) -> bytes:
+@contextmanager
+def _breaks_named() -> Iterator[None]:
     try:
-        return answer.read(_LONGEST)
+        yield
     except http.client.HTTPException as error:
-        raise NoAnswer(f"the answer is not complete: {type(error).__name__}") from error
-
-
-def _line(answer: http.client.HTTPResponse) -> bytes:
-    try:
-        return answer.readline(_LONGEST)
-    except http.client.HTTPException as error:
-        raise NoAnswer(f"the watch has broken off: {type(error).__name__}") from error
+        raise NoAnswer(f"the answer has broken off: {type(error).__name__}") from error
 
 
 def _object(text: bytes) -> Object:
@@ -95,6 +94,10 @@ def _object(text: bytes) -> Object:
         parsed = json.loads(text)
     except ValueError as error:
         raise NoAnswer("the API server has sent what is no JSON") from error
+    return _checked(parsed)
+
+
+def _checked(parsed: object) -> Object:
     if not isinstance(parsed, dict):
         raise NoAnswer("the API server has sent no object")
     return parsed
