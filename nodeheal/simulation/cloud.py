@@ -16,6 +16,7 @@ from nodeheal.contract.type_adapters import adapter_of
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.cluster import Cluster
+from nodeheal.domain.fleet.holder import Holder
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -124,12 +125,13 @@ class SimScheduler(MemoryScheduler):
         self._throttles.take("ecs_tags", "TagResource")
         self.isolated_by[node.node_id] = incident_id
 
-    def undrain(self, node: Node, placement: NodePlacement) -> None:
+    def undrain(self, node: Node, placement: NodePlacement) -> Holder | None:
         self._throttles.take("ecs_writes", "UpdateContainerInstancesState")
         self.on_switched_on(node.node_id)
         self.draining.discard(node.node_id)
         self._throttles.take("ecs_tags", "UntagResource")
         self.isolated_by.pop(node.node_id, None)
+        return None
 
     def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         self._throttles.take("ecs_writes", "StartTask")

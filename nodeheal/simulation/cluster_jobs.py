@@ -1,5 +1,6 @@
 """Simulates the jobs of a cluster that starts them itself, on nodes that take work: Slurm's, or Kubernetes'."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class ClusterJob:
 Job = TypeVar("Job", bound=ClusterJob)
 
 
-class ClusterJobs(Generic[Job]):
+class ClusterJobs(ABC, Generic[Job]):
     """The jobs, and their nodes. They use a random stream of their own, of the cluster's name."""
 
     def __init__(
@@ -121,16 +122,16 @@ class ClusterJobs(Generic[Job]):
 
     # Jobs
 
-    def _make(self, job_id: str, size: int, seconds: float, may_requeue: bool) -> Job:
-        raise NotImplementedError
+    @abstractmethod
+    def _make(self, job_id: str, size: int, seconds: float, may_requeue: bool) -> Job: ...
 
+    @abstractmethod
     def _lose(self, job: Job) -> None:
         """Handle a job that has lost a node."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _leave(self, job: Job, then: Callable[[Job], None]) -> None:
         """End a job: it keeps its nodes until its processes are gone."""
-        raise NotImplementedError
 
     def _may_start(self, job: Job) -> bool:
         return job.is_waiting and job.not_before <= self._agenda.now

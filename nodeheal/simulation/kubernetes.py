@@ -532,7 +532,7 @@ class SimKubernetes(SimScheduler):
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
         return self._gate.drain_all(nodes, placements)
 
-    def undrain(self, node: Node, placement: NodePlacement) -> Holder | None:  # type: ignore[override]
+    def undrain(self, node: Node, placement: NodePlacement) -> Holder | None:
         return self._gate.undrain(node, placement)
 
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:

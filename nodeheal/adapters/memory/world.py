@@ -14,7 +14,7 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.cluster import Cluster
-from nodeheal.domain.fleet.holder import HeldByPerson
+from nodeheal.domain.fleet.holder import HeldByPerson, Holder
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
@@ -101,10 +101,11 @@ class MemoryScheduler:
         self._must_be_ours(node)
         self.isolated_by[node.node_id] = incident_id
 
-    def undrain(self, node: Node, placement: NodePlacement) -> None:
+    def undrain(self, node: Node, placement: NodePlacement) -> Holder | None:
         self._must_be_ours(node)
         self.draining.discard(node.node_id)
         self.isolated_by.pop(node.node_id, None)
+        return None
 
     def _must_be_ours(self, node: Node) -> None:
         MemoryScheduler.placement_of(self, node)  # not counted as a query of its own
