@@ -9,17 +9,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
-from bench.recovery import BOOT_SECONDS, STEPS, played, say
+from bench.recovery import recovered_on
 from nodeheal.contract.vocabulary import SchedulerKind
-from nodeheal.simulation.latency import LATENCIES
-from sandbox.client import REPOSITORY, Sandbox
-from sandbox.demo import settings_of, story_of
+from sandbox.client import REPOSITORY
 from sandbox.kubernetes.control_plane import ControlPlane
-from sandbox.kubernetes_story import CLUSTER
-from sandbox.stories import fallen
 
 NODES, TURNS = 1_000, 5
 _IMAGES = 50  # that a kubelet reports, by default
@@ -32,26 +27,15 @@ from nodeheal.adapters.kubernetes.api import Endpoint, KubernetesApi
 api = KubernetesApi(lambda: Endpoint(url, open(authority).read()), lambda: token)
 api.get("/api/v1/nodes?limit=1")
 first = time.perf_counter()
-found = sum(1 for _ in api.pages("/api/v1/nodes"))
+listed = sum(1 for _ in api.pages("/api/v1/nodes"))
 done = time.perf_counter()
-print(json.dumps({"first": first - began, "all": done - first, "found": found}))
+print(json.dumps({"first": first - began, "all": done - first, "listed": listed}))
 """
 
 
 def measure_kubernetes(latency: str) -> dict[str, float]:
-    """Return the seconds until the node is isolated, and until the job resumes, at one latency. Functions are warm:
-    another recovery precedes the measured one. Raises where no Kubernetes is here.
-    """
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        Sandbox(Path(directory) / "cloud", boot_seconds=BOOT_SECONDS) as cloud,
-    ):
-        cloud.create_eks_cluster(CLUSTER)
-        cloud.deploy(*settings_of(SchedulerKind.KUBERNETES))
-        cloud.behave(**LATENCIES[latency].of_sandbox())
-        for pool in ("before", "measured"):
-            script = replace(fallen(), scheduler=SchedulerKind.KUBERNETES, pool=pool, job=pool, steps=STEPS)
-            report = played(story_of(cloud, script, say))
+    """Measure on a real Kubernetes: seconds until the node is isolated, and until the job resumes."""
+    report = recovered_on(SchedulerKind.KUBERNETES, latency)
     return {
         "fault_to_isolated_s": report["isolated_seconds"],
         "fault_to_first_step_s": report["recovered_seconds"],
@@ -63,9 +47,6 @@ def measure_kubernetes_api() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as directory, ControlPlane(Path(directory)) as plane:
         for number in range(NODES):
             plane.api.create("/api/v1/nodes", _node(number))
-        plane.kubectl(
-            "create", "clusterrolebinding", "reader", "--clusterrole=view", "--serviceaccount=default:default"
-        )
         plane.kubectl("create", "clusterrole", "nodes", "--verb=list", "--resource=nodes")
         plane.kubectl(
             "create", "clusterrolebinding", "nodes", "--clusterrole=nodes", "--serviceaccount=default:default"
@@ -82,8 +63,8 @@ def _called(url: str, authority: str, token: str) -> dict[str, float]:
     command = [sys.executable, "-c", _CALL, url, authority, token]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True)
     figures: dict[str, float] = json.loads(done.stdout)
-    if figures["found"] != NODES:
-        raise RuntimeError(f"{figures['found']} nodes were listed, not {NODES}")
+    if figures["listed"] != NODES:
+        raise RuntimeError(f"{figures['listed']} nodes were listed, not {NODES}")
     return figures
 
 

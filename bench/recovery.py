@@ -15,7 +15,7 @@ from typing import Any
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import Sandbox
-from sandbox.demo import story_of
+from sandbox.demo import deploy_for, story_of
 from sandbox.report import judge, make_report
 from sandbox.script import Move
 from sandbox.stories import STORIES, fallen
@@ -37,23 +37,28 @@ def measure_recovery(latency: str) -> dict[str, float]:
 
 
 def measure_slurm(latency: str) -> dict[str, float]:
-    """Measure on a real Slurm, at one latency: seconds until the node is drained, and until the job resumes.
+    """Measure on a real Slurm: seconds until the node is drained, and until the job resumes."""
+    report = recovered_on(SchedulerKind.SLURM, latency)
+    return {
+        "fault_to_drained_s": report["isolated_seconds"],
+        "fault_to_first_step_s": report["recovered_seconds"],
+    }
 
-    Functions are warm: another recovery precedes the measured one. Raises StoryError where no Slurm is installed.
+
+def recovered_on(scheduler: SchedulerKind, latency: str) -> dict[str, Any]:
+    """Return the report of a recovery on this scheduler, at one latency. Functions are warm: another recovery precedes
+    it. Raises StoryError where the scheduler is not installed here.
     """
     with (
         tempfile.TemporaryDirectory() as directory,
         Sandbox(Path(directory) / "cloud", boot_seconds=BOOT_SECONDS) as cloud,
     ):
-        cloud.deploy()
+        deploy_for(scheduler, cloud)
         cloud.behave(**LATENCIES[latency].of_sandbox())
-        for pool in ("before", "slurm"):
-            script = replace(fallen(), scheduler=SchedulerKind.SLURM, pool=pool, job=pool, steps=STEPS)
+        for pool in ("before", "measured"):
+            script = replace(fallen(), scheduler=scheduler, pool=pool, job=pool, steps=STEPS)
             report = played(story_of(cloud, script, say))
-    return {
-        "fault_to_drained_s": report["isolated_seconds"],
-        "fault_to_first_step_s": report["recovered_seconds"],
-    }
+    return report
 
 
 def _recovered(cloud: Sandbox, latency: str, functions: str, *prepares: Move) -> dict[str, float]:

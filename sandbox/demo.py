@@ -130,10 +130,12 @@ def script_of(line: str, persists: bool = False, nodes: int = 3, boot_seconds: f
     return Script(line, finding.family, finding.code, persists, nodes, boot_seconds, subcode=finding.subcode)
 
 
-def settings_of(scheduler: SchedulerKind) -> list[str]:
-    """Return the options of `cdk deploy` with the settings that a story on this scheduler needs."""
-    settings = {"eks_clusters": [CLUSTER]}
-    return ["-c", f"nodeheal={json.dumps(settings)}"] if scheduler is SchedulerKind.KUBERNETES else []
+def deploy_for(scheduler: SchedulerKind, sandbox: Sandbox) -> float:
+    """Deploy the stack with what a story on this scheduler needs; return the seconds that it took."""
+    if scheduler is not SchedulerKind.KUBERNETES:
+        return sandbox.deploy()
+    sandbox.create_eks_cluster(CLUSTER)  # its control plane starts while the stack is deployed
+    return sandbox.deploy("-c", f"nodeheal={json.dumps({'eks_clusters': [CLUSTER]})}")
 
 
 def story_of(sandbox: Sandbox, script: Script, listener: Listener) -> Story:
@@ -158,10 +160,8 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
         if options.latency != "none":
             screen.stage(f"--latency {options.latency}: each call is as slow as in an account")
         screen.stage(f"embedded AWS is up on {sandbox.endpoint_url}, IAM enforced")
-        if script.scheduler is SchedulerKind.KUBERNETES:
-            sandbox.create_eks_cluster(CLUSTER)  # its control plane starts while the stack is deployed
         screen.busy("cdk deploy")
-        seconds = sandbox.deploy(*settings_of(script.scheduler))
+        seconds = deploy_for(script.scheduler, sandbox)
         screen.stage(f"cdk deploy: the stack nodeheal in {seconds:.1f} s")
         story = story_of(sandbox, replace(script, checks=CHECKS), screen.hear)
         emails = MailFolder(sandbox.directory / "mail")

@@ -16,7 +16,7 @@ from nodeheal.adapters.kubernetes.notes import AUTO_RESUME
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Ending, SchedulerKind
 from sandbox.client import Sandbox
-from sandbox.demo import settings_of, story_of, ways_around
+from sandbox.demo import deploy_for, story_of, ways_around
 from sandbox.kubernetes_story import CLUSTER, KubernetesStory, why_missing
 from sandbox.report import judge, make_report
 from sandbox.script import SUBJECTS, Expected, Script
@@ -31,8 +31,7 @@ Played = tuple[KubernetesStory, dict[str, Any]]
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     with Sandbox(tmp_path_factory.mktemp("cloud"), boot_seconds=1.5) as sandbox:
-        sandbox.create_eks_cluster(CLUSTER)
-        sandbox.deploy(*settings_of(SchedulerKind.KUBERNETES))
+        deploy_for(SchedulerKind.KUBERNETES, sandbox)
         yield sandbox
 
 
