@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.api.views import JobListRow
+from nodeheal.cli.cluster_views import KubernetesJobRow, SlurmJobRow
 from nodeheal.cli.kubernetes import ClusterJobs, kubernetes_job
 from nodeheal.cli.say import age, say
 from nodeheal.cli.slurm import Reports, slurm_job
-from nodeheal.cli.slurm_views import KubernetesJobRow, SlurmJobRow
 from nodeheal.cli.table import say_table
 from nodeheal.contract.vocabulary import JobState, SchedulerKind
 from nodeheal.domain.humanize import counted, lasting

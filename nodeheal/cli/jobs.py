@@ -159,10 +159,10 @@ def list_all(
     With --limit and --after the rows are nodeheal's own jobs; the others stand beside the first ones.
     """
     from nodeheal.api import job_list
+    from nodeheal.cli.cluster_views import JobPage, UnknownJobsRow
     from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs
     from nodeheal.cli.kubernetes import jobs_of
     from nodeheal.cli.slurm import clusters_in, reports_of
-    from nodeheal.cli.slurm_views import JobPage, UnknownJobsRow
     from nodeheal.contract.vocabulary import SchedulerKind
 
     form = form_of(output, as_json)

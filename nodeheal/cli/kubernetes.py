@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nodeheal.cli import connect
+from nodeheal.cli.cluster_views import KubernetesJobRow
 from nodeheal.cli.slurm import ask_all
-from nodeheal.cli.slurm_views import KubernetesJobRow
 from nodeheal.domain.humanize import counted
 
 if TYPE_CHECKING:

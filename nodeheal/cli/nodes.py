@@ -77,7 +77,7 @@ def list_nodes(
             say_rows(view, page, form)
             return
         from nodeheal.api.pages import Rows
-        from nodeheal.cli.slurm_views import NodeRowWithSlurm
+        from nodeheal.cli.cluster_views import NodeRowWithSlurm
 
         rows = tuple(NodeRowWithSlurm(**dict(row), slurm=on_slurm[row.node]) for row in view.rows)
         say_rows(Rows[NodeRowWithSlurm](rows=rows, next=view.next), page, form)
@@ -111,10 +111,10 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
 def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one node: its state, why and since when, and what nodeheal may still do with it."""
     from nodeheal.api import node_queries, records
+    from nodeheal.cli.cluster_views import NodeViewWithSlurm
     from nodeheal.cli.lookup import node_named
     from nodeheal.cli.node_view import as_text
     from nodeheal.cli.slurm import node_words, slurm_node, view_of
-    from nodeheal.cli.slurm_views import NodeViewWithSlurm
 
     form = form_of(output, as_json)
     with clearly():

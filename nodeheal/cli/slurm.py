@@ -15,8 +15,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from nodeheal.adapters.aws.failures import explain
 from nodeheal.api import records
 from nodeheal.cli import connect
+from nodeheal.cli.cluster_views import SlurmJobRow, SlurmNodeView
 from nodeheal.cli.say import say
-from nodeheal.cli.slurm_views import SlurmJobRow, SlurmNodeView
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NodehealError, NotFound
 from nodeheal.domain.fleet.node import ABSENT, Node

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import typer
 
+from nodeheal.cli.cluster_views import SlurmSubmission
 from nodeheal.cli.job_file import bytes_of
 from nodeheal.cli.job_list import INCOMPLETE
 from nodeheal.cli.job_submitted import warn
 from nodeheal.cli.say import refuse, say, say_json
-from nodeheal.cli.slurm_views import SlurmSubmission
 from nodeheal.parsers.sbatch import (
     BatchScript,
     all_options,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.api.views import JobListRow
-from nodeheal.cli.slurm_views import SlurmJobRow, UnknownJobsRow
+from nodeheal.cli.cluster_views import SlurmJobRow, UnknownJobsRow
 from stacks.settings import REPOSITORY
 
 CLI = REPOSITORY / "nodeheal" / "cli"
