@@ -81,13 +81,13 @@ def _the_answer_to_a_resume_is_lost(world: World) -> None:
 CASES: dict[str, tuple[str, Break, Callable[[World], None], KubernetesJobs]] = {
     "a cordon from while it stood": (
         "what_people_drained_stays_drained",
-        cut(nodes.is_cordon_ours, "_cordoned_by(found) in (MANAGER, *_NOBODY)", "True"),
+        cut(nodes.is_cordon_ours, "_cordoned_by(node_object) in (MANAGER, *_NOBODY)", "True"),
         _a_person_cordons_again_under_our_taint,
         KUBERNETES,
     ),
     "our own cordon": (
         "nodes_in_service_take_work",
-        cut(gate._opened, "is_cordon_ours(found)", "False"),
+        cut(gate._opened, "is_cordon_ours(node_object)", "False"),
         one_fault,
         KUBERNETES,
     ),

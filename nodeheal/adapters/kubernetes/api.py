@@ -116,13 +116,13 @@ class KubernetesApi:
             return _object(method, path, answer)
         error = _error(answer)
         if error.status >= 500 or (error.status == 429 and not error.is_budget):
-            raise NotAccepted(f"{method} {path.partition('?')[0]}: {error}") from error
+            raise NotAccepted(f"{method} {_resource(path)}: {error}") from error
         raise error
 
     def _send(self, method: str, path: str, body: Object | None, kind: str) -> "BaseHTTPResponse":
         from urllib3.exceptions import HTTPError
 
-        if not _PATH.fullmatch(path.partition("?")[0]):  # a name that somebody has chosen would lead elsewhere
+        if not _PATH.fullmatch(_resource(path)):  # a name that somebody has chosen would lead elsewhere
             raise ApiError(404, "NotFound", f"{path[:_WORDS]!r} is no path of Kubernetes")
         endpoint, pool = self._connect()
         self._token = self._token or self._make_token()
@@ -150,14 +150,19 @@ class KubernetesApi:
 
 
 def _object(method: str, path: str, answer: "BaseHTTPResponse") -> Object:
-    """Return the object of an answer. Raises NotAccepted where it is none."""
+    """Return the JSON object of an answer. Raises NotAccepted for an answer that is something else."""
     try:
-        found = json.loads(answer.data)
+        body = json.loads(answer.data)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise NotAccepted(f"{method} {path.partition('?')[0]}: the answer is no object of Kubernetes")
-    return found
+        body = None
+    if not isinstance(body, dict):
+        raise NotAccepted(f"{method} {_resource(path)}: the answer is no object of Kubernetes")
+    return body
+
+
+def _resource(path: str) -> str:
+    """Return a path without its query."""
+    return path.partition("?")[0]
 
 
 def _error(answer: "BaseHTTPResponse") -> ApiError:

@@ -57,14 +57,14 @@ _BETWEEN = {("ray.io/v1", "RayCluster"): "rayclusters"}
 
 @dataclass(frozen=True)
 class RootOwner:
-    """The owner at the root of a pod. `kind` None: one that nodeheal cannot suspend; `found` None: it is not read."""
+    """The owner at the root of a pod. `kind` None: one that nodeheal cannot suspend; `resource` None: not read."""
 
     api_version: str
     kind_name: str
     name: str
     uid: str
     kind: GangKind | None
-    found: Object | None = None
+    resource: Object | None = None
 
 
 def gang_kind(api_version: str, kind: str) -> GangKind:
@@ -72,9 +72,9 @@ def gang_kind(api_version: str, kind: str) -> GangKind:
     return _BY_KIND[api_version, kind]
 
 
-def controller_of(found: Object) -> Mapping[str, Any] | None:
+def controller_of(resource: Object) -> Mapping[str, Any] | None:
     """Return the reference to the object that controls this one; None: nothing does."""
-    return next((ref for ref in found["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
+    return next((ref for ref in resource["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
 
 
 def root_of(pod: Object, api: KubernetesApi) -> RootOwner | None:
@@ -93,11 +93,11 @@ def root_of(pod: Object, api: KubernetesApi) -> RootOwner | None:
             if kind is not None
             else f"/apis/{place[0]}/namespaces/{namespace}/{between}/{owner.name}"
         )
-        found = api.find(path)
-        if found is None or not is_object(found, namespace, owner.name, owner.uid):
+        resource = api.find(path)
+        if resource is None or not is_object(resource, namespace, owner.name, owner.uid):
             return owner
-        owner = RootOwner(*place, owner.name, owner.uid, kind, found)
-        reference = controller_of(found)
+        owner = RootOwner(*place, owner.name, owner.uid, kind, resource)
+        reference = controller_of(resource)
     return owner
 
 
@@ -106,23 +106,23 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def is_object(found: Object | None, namespace: str, name: str, uid: str) -> bool:
+def is_object(resource: Object | None, namespace: str, name: str, uid: str) -> bool:
     """Whether this is the very object that a reference, which anybody may write, names."""
-    metadata = (found or {}).get("metadata")
+    metadata = (resource or {}).get("metadata")
     named = {"namespace": namespace, "name": name, "uid": uid}
     return isinstance(metadata, dict) and all(metadata.get(key) == value for key, value in named.items())
 
 
-def ending_of(found: Object) -> str:
+def ending_of(resource: Object) -> str:
     """Return COMPLETED or FAILED; empty: the object has not ended."""
-    status = found.get("status") or {}
+    status = resource.get("status") or {}
     conditions = [each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"]
     return next((_ENDINGS[word] for word in (*conditions, status.get("jobDeploymentStatus")) if word in _ENDINGS), "")
 
 
-def field_at(found: Object, path: tuple[str, ...]) -> Any:
+def field_at(resource: Object, path: tuple[str, ...]) -> Any:
     """Return a field of an object; None where it, or what it is in, is absent."""
-    value: Any = found
+    value: Any = resource
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value

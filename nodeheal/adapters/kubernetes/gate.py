@@ -43,8 +43,8 @@ class KubernetesGate:
 
     def placement_of(self, node: Node) -> NodePlacement:
         with refusals_named(node.node_id):
-            found = self._clusters.nodes(node.cluster.name).find(node)
-        return NodePlacement(found["metadata"]["name"], is_in_service(found), holder_of(found))
+            node_object = self._clusters.nodes(node.cluster.name).find(node)
+        return NodePlacement(node_object["metadata"]["name"], is_in_service(node_object), holder_of(node_object))
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
         drained: dict[str, Drained] = {}
@@ -71,24 +71,24 @@ class KubernetesGate:
 
     def liveness(self, node: Node) -> ProbeAnswer:
         try:
-            found = self._clusters.nodes(node.cluster.name).find(node)
+            node_object = self._clusters.nodes(node.cluster.name).find(node)
         except NotFound:
             return ProbeAnswer("Kubernetes", None, f"no node of cluster {node.cluster.name}")
         except (ApiError, NotAccepted) as error:
             return ProbeAnswer("Kubernetes", None, f"cannot tell ({error})")
-        return _reached(found)
+        return _reached(node_object)
 
     def _change(self, node: Node, change: Callable[[Object], dict[str, Any] | None]) -> Object:
         """Return the node after the change; where it is None, as it is. Raises NotFound, NotEnrolled, NotAccepted."""
         for _ in range(_ATTEMPTS):
             with refusals_named(node.node_id):
-                found = self._clusters.nodes(node.cluster.name).find(node)
-            patch = change(found)
+                node_object = self._clusters.nodes(node.cluster.name).find(node)
+            patch = change(node_object)
             if patch is None:
-                return found
-            patch.setdefault("metadata", {})["resourceVersion"] = found["metadata"]["resourceVersion"]
+                return node_object
+            patch.setdefault("metadata", {})["resourceVersion"] = node_object["metadata"]["resourceVersion"]
             try:
-                return self._clusters.api(node.cluster.name).patch(f"{NODES}/{found['metadata']['name']}", patch)
+                return self._clusters.api(node.cluster.name).patch(f"{NODES}/{node_object['metadata']['name']}", patch)
             except ApiError as error:
                 if error.status == 403:
                     raise NotEnrolled(f"{node.node_id}: {error.message}") from error
@@ -97,44 +97,46 @@ class KubernetesGate:
         raise NotAccepted(f"{node.node_id} is being written by others: tried {_ATTEMPTS} times")
 
 
-def _reached(found: Object) -> ProbeAnswer:
+def _reached(node_object: Object) -> ProbeAnswer:
     """Return whether the kubelet renews its lease: where it does not, a controller sets Ready to Unknown."""
-    conditions = found.get("status", {}).get("conditions") or ()
+    conditions = node_object.get("status", {}).get("conditions") or ()
     ready: Object = next((each for each in conditions if each.get("type") == "Ready"), {})
     if ready.get("status") == "Unknown":
         return ProbeAnswer("Kubernetes", is_up=False, text="the kubelet has stopped renewing its lease")
     return ProbeAnswer("Kubernetes", is_up=True if ready else None, text=f"Ready is {ready.get('status', 'not set')}")
 
 
-def _closed(found: Object, incident: str | None) -> dict[str, Any] | None:
+def _closed(node_object: Object, incident: str | None) -> dict[str, Any] | None:
     """Return the patch that isolates the node for the incident; None: it is isolated so. Where a person has taken our
     cordon off since then, it stays off.
     """
     wanted = {"key": ISOLATED_TAINT, "value": incident or _NO_INCIDENT, "effect": "NoSchedule"}
-    if isolated_for(found) == wanted["value"]:
+    if isolated_for(node_object) == wanted["value"]:
         return None
-    others = [taint for taint in taints_of(found) if taint.get("key") not in (ISOLATED_TAINT, CORDONED_TAINT["key"])]
-    ours = [wanted] if is_cordoned(found) and not has_cordon_mark(found) else [wanted, CORDONED_TAINT]
+    others = [
+        taint for taint in taints_of(node_object) if taint.get("key") not in (ISOLATED_TAINT, CORDONED_TAINT["key"])
+    ]
+    ours = [wanted] if is_cordoned(node_object) and not has_cordon_mark(node_object) else [wanted, CORDONED_TAINT]
     return {"spec": {"taints": [*others, *ours], "unschedulable": True}}
 
 
-def _out_of_service(found: Object, incident: str | None, names: Collection[str]) -> dict[str, Any] | None:
+def _out_of_service(node_object: Object, incident: str | None, names: Collection[str]) -> dict[str, Any] | None:
     """Return the patch that has the node's deleted pods forgotten; None: it is another node, or not isolated for the
     incident, or it is said already, by whomever.
     """
-    taints = taints_of(found)
+    taints = taints_of(node_object)
     is_said = any(taint.get("key") == OUT_OF_SERVICE["key"] for taint in taints)
-    if found["metadata"]["name"] not in names or isolated_for(found) != incident or is_said:
+    if node_object["metadata"]["name"] not in names or isolated_for(node_object) != incident or is_said:
         return None
     return {"spec": {"taints": [*taints, OUT_OF_SERVICE, OUT_OF_SERVICE_MARK]}}
 
 
-def _opened(found: Object) -> dict[str, Any] | None:
+def _opened(node_object: Object) -> dict[str, Any] | None:
     """Return the patch that takes all our marks off; None: it has none. A cordon of others stays, and a taint."""
-    is_ours = is_cordon_ours(found)
-    keys = {taint.get("key") for taint in taints_of(found)}
+    is_ours = is_cordon_ours(node_object)
+    keys = {taint.get("key") for taint in taints_of(node_object)}
     ours = {*OWN_TAINTS, *([OUT_OF_SERVICE["key"]] if OUT_OF_SERVICE_MARK["key"] in keys else [])}
-    others = [taint for taint in taints_of(found) if taint.get("key") not in ours]
-    if len(others) == len(taints_of(found)) and not is_ours:
+    others = [taint for taint in taints_of(node_object) if taint.get("key") not in ours]
+    if len(others) == len(taints_of(node_object)) and not is_ours:
         return None
     return {"spec": {"taints": others, "unschedulable": None} if is_ours else {"taints": others}}

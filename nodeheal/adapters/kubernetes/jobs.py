@@ -45,18 +45,18 @@ class KubernetesJobs:
         self._clusters = clusters
 
     def all(self, cluster: str) -> Sequence[KubernetesJob]:
-        """Return the jobs of a cluster, of each kind that it serves; what another object controls is none.
+        """Return the jobs of a cluster, of each kind that it serves; an object that another one controls is left out.
 
         Raises NotFound, NotAccepted; ApiError where the caller may not list them.
         """
         api = self._clusters.api(cluster)
         try:
-            found = [job for kind in (*GANG_KINDS, _LEADER_WORKER_SET) for job in _jobs_of(kind, api)]
+            jobs = [job for kind in (*GANG_KINDS, _LEADER_WORKER_SET) for job in _jobs_of(kind, api)]
         except ApiError as error:
             if error.status != 401:  # of a 403 the server says what is lacking
                 raise
             raise ApiError(401, error.reason, "the caller's role has no access entry there") from error
-        return sorted(found, key=lambda job: job.created_at)
+        return sorted(jobs, key=lambda job: job.created_at)
 
 
 def _jobs_of(kind: GangKind, api: KubernetesApi) -> Iterator[KubernetesJob]:

@@ -14,17 +14,17 @@ class Workload:
     """A job's Workload as it was read, and where the API has it."""
 
     path: str
-    found: Object
+    resource: Object
 
     @property
     def is_active(self) -> bool:
         """Whether it may be in the queue; false: somebody has stopped it."""
-        return bool(self.found["spec"].get("active", True))
+        return bool(self.resource["spec"].get("active", True))
 
     @property
     def is_evicted(self) -> bool:
         """Whether Kueue has stopped its job, and not admitted it again."""
-        conditions = self.found.get("status", {}).get("conditions") or ()
+        conditions = self.resource.get("status", {}).get("conditions") or ()
         return any(each["type"] == "Evicted" and each["status"] == "True" for each in conditions)
 
 
@@ -41,5 +41,5 @@ def workload_of(api: KubernetesApi, owner: Object) -> Workload | None:
     metadata, version = owner["metadata"], group["preferredVersion"]["groupVersion"]
     path = f"/apis/{version}/namespaces/{metadata['namespace']}/workloads"
     labelled = api.pages(path, labelSelector=f"{_JOB_UID}={metadata['uid']}")
-    owned = [found for found in labelled if (controller_of(found) or {}).get("uid") == metadata["uid"]]
+    owned = [resource for resource in labelled if (controller_of(resource) or {}).get("uid") == metadata["uid"]]
     return Workload(f"{path}/{owned[0]['metadata']['name']}", owned[0]) if len(owned) == 1 else None

@@ -37,16 +37,16 @@ def group_of(pod: Object, api: KubernetesApi) -> Group | None:
     above = _owner_of(owner, "Pod", api)
     if above is not None:
         leader, owner = above, _owner_of(above, "StatefulSet", api)
-    found = _owner_of(owner, "LeaderWorkerSet", api)
-    return Group(leader, found) if found is not None else None
+    owner_set = _owner_of(owner, "LeaderWorkerSet", api)
+    return Group(leader, owner_set) if owner_set is not None else None
 
 
-def _owner_of(found: Object | None, kind: str, api: KubernetesApi) -> Object | None:
+def _owner_of(owned: Object | None, kind: str, api: KubernetesApi) -> Object | None:
     """Return the object of this kind that controls another one; None: none does."""
-    reference = (controller_of(found) if found is not None else None) or {}
+    reference = (controller_of(owned) if owned is not None else None) or {}
     path = _PLACES.get((str(reference.get("apiVersion")), str(reference.get("kind"))))
-    if found is None or path is None or reference["kind"] != kind:
+    if owned is None or path is None or reference["kind"] != kind:
         return None
-    namespace, name = str(found["metadata"]["namespace"]), str(reference["name"])
+    namespace, name = str(owned["metadata"]["namespace"]), str(reference["name"])
     owner = api.find(path.format(namespace, name)) if is_name(name) else None
     return owner if is_object(owner, namespace, name, str(reference["uid"])) else None

@@ -42,14 +42,14 @@ class KubernetesNodes:
     def find(self, node: Node) -> Object:
         """Return the machine's node. Raises NotFound."""
         for name in self._hints(node.instance_id):
-            found = self._api.find(f"{NODES}/{name}")
-            if found is not None and machine_of(found) == node.instance_id:
+            node_object = self._api.find(f"{NODES}/{name}")
+            if node_object is not None and machine_of(node_object) == node.instance_id:
                 self._names[node.instance_id] = name
-                return found
-        for found in self._api.pages(NODES):
-            self._names[machine_of(found)] = found["metadata"]["name"]
-            if machine_of(found) == node.instance_id:
-                return found
+                return node_object
+        for node_object in self._api.pages(NODES):
+            self._names[machine_of(node_object)] = node_object["metadata"]["name"]
+            if machine_of(node_object) == node.instance_id:
+                return node_object
         raise NotFound(f"{node.instance_id} is no node of Kubernetes cluster {self._cluster}")
 
     def _hints(self, machine: str) -> Iterator[str]:
@@ -62,9 +62,9 @@ class KubernetesNodes:
             yield f"hyperpod-{machine}"
 
 
-def machine_of(found: Object) -> str:
+def machine_of(node_object: Object) -> str:
     """Return the id of a node's machine; empty: it has none yet."""
-    return machine_in(str(found.get("spec", {}).get("providerID", "")))
+    return machine_in(str(node_object.get("spec", {}).get("providerID", "")))
 
 
 def machine_in(provider_id: str) -> str:
@@ -74,72 +74,76 @@ def machine_in(provider_id: str) -> str:
     return f"i-{instance}" if instance != last else last
 
 
-def taints_of(found: Object) -> list[dict[str, Any]]:
+def taints_of(node_object: Object) -> list[dict[str, Any]]:
     """Return a node's taints, as the API has them."""
-    return list(found.get("spec", {}).get("taints") or ())
+    return list(node_object.get("spec", {}).get("taints") or ())
 
 
-def isolated_for(found: Object) -> str | None:
+def isolated_for(node_object: Object) -> str | None:
     """Return the incident in our taint; None: there is none."""
-    return next((str(taint.get("value", "")) for taint in taints_of(found) if taint.get("key") == ISOLATED_TAINT), None)
+    return next(
+        (str(taint.get("value", "")) for taint in taints_of(node_object) if taint.get("key") == ISOLATED_TAINT), None
+    )
 
 
-def is_cordoned(found: Object) -> bool:
+def is_cordoned(node_object: Object) -> bool:
     """Whether the node takes no new pods."""
-    return bool(found.get("spec", {}).get("unschedulable"))
+    return bool(node_object.get("spec", {}).get("unschedulable"))
 
 
-def is_in_service(found: Object) -> bool:
+def is_in_service(node_object: Object) -> bool:
     """Whether neither a cordon nor the check of a new node keeps pods off.
 
     Our isolation is the taint and a cordon: where a person takes the cordon off, that shows here.
     """
-    return not is_cordoned(found) and all(taint.get("key") != UNCHECKED_TAINT for taint in taints_of(found))
+    return not is_cordoned(node_object) and all(taint.get("key") != UNCHECKED_TAINT for taint in taints_of(node_object))
 
 
-def holder_of(found: Object) -> Holder | None:
+def holder_of(node_object: Object) -> Holder | None:
     """Return who keeps the node out of service; None: nobody does."""
-    incident = isolated_for(found)
+    incident = isolated_for(node_object)
     if incident is not None:
         return HeldByNodeheal(incident)
-    if any(taint.get("key") == UNCHECKED_TAINT for taint in taints_of(found)):
+    if any(taint.get("key") == UNCHECKED_TAINT for taint in taints_of(node_object)):
         return HeldBySystem("nodeheal", "a new node, which has not been diagnosed yet")
     for place, known in (("labels", _SYSTEMS_LABELS), ("annotations", _SYSTEMS_ANNOTATIONS)):
-        values: Mapping[str, Any] = found["metadata"].get(place) or {}
+        values: Mapping[str, Any] = node_object["metadata"].get(place) or {}
         for key in known.keys() & values.keys():
             return HeldBySystem(known[key], f"{key}={values[key]}"[:_WORDS])
-    for taint in taints_of(found):
+    for taint in taints_of(node_object):
         if taint.get("key") in _SYSTEMS_TAINTS:
             return HeldBySystem(_SYSTEMS_TAINTS[taint["key"]], f"taint {taint['key']}")
-    if not is_cordoned(found):
+    if not is_cordoned(node_object):
         return None
-    if is_cordon_ours(found):
+    if is_cordon_ours(node_object):
         return HeldByNodeheal("")
-    conditions = (found["metadata"].get("annotations") or {}).get(_DRAINO)
+    conditions = (node_object["metadata"].get("annotations") or {}).get(_DRAINO)
     if conditions is not None:
         return HeldBySystem("draino", f"{_DRAINO}={conditions}"[:_WORDS])
-    return HeldByPerson(_cordoned_by(found)[:_WORDS] or "somebody", how="cordoned")
+    return HeldByPerson(_cordoned_by(node_object)[:_WORDS] or "somebody", how="cordoned")
 
 
-def is_cordon_ours(found: Object) -> bool:
+def is_cordon_ours(node_object: Object) -> bool:
     """Whether nodeheal has cordoned the node, and nobody else since: our mark stands, and no other writer of the cordon
     is known.
     """
-    return has_cordon_mark(found) and is_cordoned(found) and _cordoned_by(found) in (MANAGER, *_NOBODY)
+    return (
+        has_cordon_mark(node_object) and is_cordoned(node_object) and _cordoned_by(node_object) in (MANAGER, *_NOBODY)
+    )
 
 
-def has_cordon_mark(found: Object) -> bool:
+def has_cordon_mark(node_object: Object) -> bool:
     """Whether nodeheal has cordoned the node at some time; a person may have taken that off, or cordoned it again."""
-    return any(taint.get("key") == CORDONED_TAINT["key"] for taint in taints_of(found))
+    return any(taint.get("key") == CORDONED_TAINT["key"] for taint in taints_of(node_object))
 
 
-def _cordoned_by(found: Object) -> str:
+def _cordoned_by(node_object: Object) -> str:
     """Return the program that wrote the cordon, others' before ours, empty where none is known: the API does not say
     which person used it, and anyone may choose its name.
     """
     writers = [
         str(entry.get("manager", ""))
-        for entry in reversed(found["metadata"].get("managedFields") or ())
+        for entry in reversed(node_object["metadata"].get("managedFields") or ())
         if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
     ]
     return min(writers, key=lambda writer: writer in (MANAGER, *_NOBODY), default="")

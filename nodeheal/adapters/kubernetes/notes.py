@@ -31,40 +31,40 @@ _OWN_CONTROLLERS = {
 }
 
 
-def notes_of(found: Object) -> Mapping[str, Any]:
+def notes_of(owner: Object) -> Mapping[str, Any]:
     """Return an object's annotations."""
-    return found["metadata"].get("annotations") or {}
+    return owner["metadata"].get("annotations") or {}
 
 
-def consents_to_restarts(found: Object) -> bool:
+def consents_to_restarts(owner: Object) -> bool:
     """Whether the owner has the job restarted when a node breaks."""
-    return notes_of(found).get(AUTO_RESUME) == "true"
+    return notes_of(owner).get(AUTO_RESUME) == "true"
 
 
-def restarts_of(found: Object) -> int:
+def restarts_of(owner: Object) -> int:
     """Return how often nodeheal has restarted the job."""
-    return _count(notes_of(found).get(RESTARTS))
+    return _count(notes_of(owner).get(RESTARTS))
 
 
-def owner_address(found: Object) -> str:
+def owner_address(owner: Object) -> str:
     """Return whom the object says that the job belongs to; empty: nobody, or no email address."""
     try:
-        return parse_owner(str(notes_of(found).get(OWNER_EMAIL, ""))).address
+        return parse_owner(str(notes_of(owner).get(OWNER_EMAIL, ""))).address
     except ValueError:
         return ""
 
 
-def may_restart(found: Object, kind: GangKind) -> bool:
+def may_restart(owner: Object, kind: GangKind) -> bool:
     """Whether the owner consents to one more restart, and nobody else has suspended or manages the object.
 
     Of a job in a queue its suspension says nothing: it is Kueue's.
     """
-    notes = notes_of(found)
-    if not consents_to_restarts(found) or not {field_at(found, path) for path in _MANAGED_BY} <= _OWN_CONTROLLERS:
+    notes = notes_of(owner)
+    if not consents_to_restarts(owner) or not {field_at(owner, path) for path in _MANAGED_BY} <= _OWN_CONTROLLERS:
         return False
-    if field_at(found, kind.suspend) and SUSPENDED_FOR not in notes and not is_queued(found):
+    if field_at(owner, kind.suspend) and SUSPENDED_FOR not in notes and not is_queued(owner):
         return False
-    return MAX_RETRIES not in notes or restarts_of(found) < _count(notes[MAX_RETRIES])
+    return MAX_RETRIES not in notes or restarts_of(owner) < _count(notes[MAX_RETRIES])
 
 
 def _count(text: object) -> int:

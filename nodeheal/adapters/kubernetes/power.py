@@ -18,6 +18,6 @@ def is_proven_off(node: Node, ec2: Callable[[], Any]) -> bool:
     if node.provider is not Provider.ec2:
         return False
     with throttles_named("DescribeInstances"):
-        found = ec2().describe_instances(Filters=[{"Name": "instance-id", "Values": [node.instance_id]}])
-    states = [instance["State"]["Name"] for each in found["Reservations"] for instance in each["Instances"]]
+        answer = ec2().describe_instances(Filters=[{"Name": "instance-id", "Values": [node.instance_id]}])
+    states = [instance["State"]["Name"] for each in answer["Reservations"] for instance in each["Instances"]]
     return len(states) == 1 and states[0] in _OFF

@@ -117,8 +117,8 @@ def _tasks_on(name: str, api: KubernetesApi) -> list[UnmanagedTask]:
         root = root_of(pod, api)
         if root is not None and root.kind_name == "DaemonSet":
             continue
-        if root is not None and root.kind is not None and root.found is not None:
-            task = _task_of_gang(pod, root, root.kind, root.found, api)
+        if root is not None and root.kind is not None and root.resource is not None:
+            task = _task_of_gang(pod, root, root.kind, root.resource, api)
         else:
             group = group_of(pod, api)
             task = _task_of_pod(pod, root) if group is None else _task_of_group(group)
@@ -151,12 +151,14 @@ def _task_of_group(group: Group) -> UnmanagedTask:
     )
 
 
-def _task_of_gang(pod: Object, root: RootOwner, kind: GangKind, found: Object, api: KubernetesApi) -> UnmanagedTask:
-    namespace, address = pod["metadata"]["namespace"], owner_address(found)
-    consent, then, before = may_restart(found, kind), "", ""
-    if is_queued(found):
-        workload = workload_of(api, found)
-        consent = consent and workload is not None and (workload.is_active or SUSPENDED_FOR in notes_of(workload.found))
+def _task_of_gang(pod: Object, root: RootOwner, kind: GangKind, job: Object, api: KubernetesApi) -> UnmanagedTask:
+    namespace, address = pod["metadata"]["namespace"], owner_address(job)
+    consent, then, before = may_restart(job, kind), "", ""
+    if is_queued(job):
+        workload = workload_of(api, job)
+        consent = (
+            consent and workload is not None and (workload.is_active or SUSPENDED_FOR in notes_of(workload.resource))
+        )
         then = ", which queues again at Kueue" if consent else ""
         if workload is not None and workload.is_active and workload.is_evicted:
             then, before = "", "was evicted by Kueue, and queues there again"
@@ -203,21 +205,21 @@ def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason
     Raises NotAccepted while pods are still ending: the same call goes on from there.
     """
     path = kind.path(what["namespace"], what["name"])
-    found = api.find(path)
-    if found is None or found["metadata"]["uid"] != what["uid"]:
+    job = api.find(path)
+    if job is None or job["metadata"]["uid"] != what["uid"]:
         return False
-    if is_queued(found):
-        return _queue_again(api, kind, found, reason, is_held=is_held)
-    notes = notes_of(found)
+    if is_queued(job):
+        return _queue_again(api, kind, job, reason, is_held=is_held)
+    notes = notes_of(job)
     if notes.get(RESTARTED_FOR) == reason:
         return True
-    is_suspended = bool(field_at(found, kind.suspend))
+    is_suspended = bool(field_at(job, kind.suspend))
     if is_suspended is not (notes.get(SUSPENDED_FOR) == reason):  # others have suspended it, or resumed it since
         return False
     if not is_suspended:
-        if ending_of(found) or not may_restart(found, kind):  # its owner may have changed it since it was listed
+        if ending_of(job) or not may_restart(job, kind):  # its owner may have changed it since it was listed
             return False
-        _patch(api, path, found, patch_at(kind.suspend, True), {SUSPENDED_FOR: reason})
+        _patch(api, path, job, patch_at(kind.suspend, True), {SUSPENDED_FOR: reason})
     if left := _pods_left(api, kind, what):
         name = f"{kind.kind} {what['namespace']}/{what['name']}"
         raise NotAccepted(f"{name} is suspended, and {len(left)} pods are ending")
@@ -225,19 +227,19 @@ def _restart(api: KubernetesApi, kind: GangKind, what: Mapping[str, str], reason
         fresh = api.find(path)
         if not fresh or fresh["metadata"]["uid"] != what["uid"]:
             return False
-        _patch(api, path, fresh, patch_at(kind.suspend, False), _restarted(found, reason))
+        _patch(api, path, fresh, patch_at(kind.suspend, False), _restarted(job, reason))
     return True
 
 
 def _stopped_for(api: KubernetesApi, kind: GangKind, what: Mapping[str, str]) -> str:
     """Return the reason for which we have stopped an object; empty: it is gone, or not stopped, or by others."""
-    found = api.find(kind.path(what["namespace"], what["name"]))
-    if found is None or found["metadata"]["uid"] != what["uid"]:
+    job = api.find(kind.path(what["namespace"], what["name"]))
+    if job is None or job["metadata"]["uid"] != what["uid"]:
         return ""
-    if is_queued(found):
-        workload = workload_of(api, found)
-        return str(notes_of(workload.found).get(SUSPENDED_FOR, "")) if workload and not workload.is_active else ""
-    return str(notes_of(found).get(SUSPENDED_FOR, "")) if field_at(found, kind.suspend) else ""
+    if is_queued(job):
+        workload = workload_of(api, job)
+        return str(notes_of(workload.resource).get(SUSPENDED_FOR, "")) if workload and not workload.is_active else ""
+    return str(notes_of(job).get(SUSPENDED_FOR, "")) if field_at(job, kind.suspend) else ""
 
 
 def _queue_again(api: KubernetesApi, kind: GangKind, owner: Object, reason: str, *, is_held: bool) -> bool:
@@ -251,7 +253,7 @@ def _queue_again(api: KubernetesApi, kind: GangKind, owner: Object, reason: str,
     path, notes, workload = kind.path(namespace, name), notes_of(owner), workload_of(api, owner)
     if workload is None:
         return False
-    is_stopped = notes_of(workload.found).get(SUSPENDED_FOR) == reason
+    is_stopped = notes_of(workload.resource).get(SUSPENDED_FOR) == reason
     if not is_stopped and notes.get(RESTARTED_FOR) == reason:
         return True
     if is_stopped is workload.is_active:  # others have stopped it, or started it again since
@@ -261,14 +263,14 @@ def _queue_again(api: KubernetesApi, kind: GangKind, owner: Object, reason: str,
             return False
         if notes.get(SUSPENDED_FOR) != reason:
             _patch(api, path, owner, {}, {SUSPENDED_FOR: reason})
-        _patch(api, workload.path, workload.found, {"spec": {"active": False}}, {SUSPENDED_FOR: reason})
+        _patch(api, workload.path, workload.resource, {"spec": {"active": False}}, {SUSPENDED_FOR: reason})
     left = _pods_left(api, kind, owner["metadata"])
     if left or not workload.is_evicted:
         raise NotAccepted(f"Kueue is evicting {kind.kind} {namespace}/{name}, and {len(left)} pods are ending")
     if not is_held:
         if notes.get(RESTARTED_FOR) != reason:
             _patch(api, path, owner, {}, _restarted(owner, reason))
-        _patch(api, workload.path, workload.found, {"spec": {"active": True}}, {SUSPENDED_FOR: None})
+        _patch(api, workload.path, workload.resource, {"spec": {"active": True}}, {SUSPENDED_FOR: None})
     return True
 
 
@@ -277,9 +279,9 @@ def _restarted(owner: Object, reason: str) -> dict[str, str | None]:
     return {SUSPENDED_FOR: None, RESTARTED_FOR: reason, RESTARTS: str(restarts_of(owner) + 1)}
 
 
-def _patch(api: KubernetesApi, path: str, found: Object, change: dict[str, Any], notes: Mapping[str, Any]) -> None:
+def _patch(api: KubernetesApi, path: str, job: Object, change: dict[str, Any], notes: Mapping[str, Any]) -> None:
     """Write over the very version that was read. Raises NotAccepted where others have written it since."""
-    metadata = {"resourceVersion": found["metadata"]["resourceVersion"], "annotations": dict(notes)}
+    metadata = {"resourceVersion": job["metadata"]["resourceVersion"], "annotations": dict(notes)}
     try:
         api.patch(path, {**change, "metadata": metadata})
     except ApiError as error:

@@ -46,9 +46,9 @@ def _follow(place: Place, _: State) -> Iterator[CheckResult]:
     assert node is not None, "`why_not` has said no"
     while True:
         try:
-            found = node.read()
-            yield judge(found, since)
-            for changed in node.changes(str(found["metadata"]["resourceVersion"]), WATCH_SECONDS):
+            node_object = node.read()
+            yield judge(node_object, since)
+            for changed in node.changes(str(node_object["metadata"]["resourceVersion"]), WATCH_SECONDS):
                 yield judge(changed, since)
         except (OSError, KeyError) as error:
             yield CheckResult(unclear=f"the API server does not show the node: {error}")
