@@ -17,7 +17,6 @@ from nodeheal.services.operators import inject_fault, operator_guardrails
 from nodeheal.services.operators.describe_act import describe_drill
 from nodeheal.services.operators.do_act import enrolment_of
 from nodeheal.services.operators.foretell import Foretold, foretell_drill
-from nodeheal.services.operators.inject_fault import Drills
 from nodeheal.services.saving import node_of
 
 DRILL_SECONDS = inject_fault.DRILL_SECONDS  # within which a node takes a drill
@@ -74,6 +73,6 @@ def preview_drill(node_id: str, fault: str | DcgmDrill, ports: Ports, policy: Re
     return Drill(node, fault, consequences, foretold)
 
 
-def begin_drill(drill: Drill, why: str, ports: Ports, policy: RecoveryPolicy, drills: Drills) -> tuple[Node, str]:
+def begin_drill(drill: Drill, why: str, ports: Ports, policy: RecoveryPolicy) -> tuple[Node, str]:
     """Have the node report the fault; return it as it is now, and the command's id. Each call is a drill of its own."""
-    return inject_fault.inject_fault(drill.node.node_id, drill.fault, why, ports, policy, drills)
+    return inject_fault.inject_fault(drill.node.node_id, drill.fault, why, ports, policy)

@@ -19,7 +19,6 @@ from nodeheal.contract import names
 from nodeheal.domain.errors import NodehealError
 
 if TYPE_CHECKING:
-    from nodeheal.adapters.aws.drills import CommandDrills
     from nodeheal.adapters.aws.marks import AwsMarks
     from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
     from nodeheal.adapters.aws.policy_documents import PolicyDocuments
@@ -219,13 +218,6 @@ def marks() -> "AwsMarks":
     from nodeheal.adapters.aws.marks import AwsMarks
 
     return AwsMarks(client, schedulers.scheduler_marks(client))
-
-
-def drills(world: "Ports") -> "CommandDrills":
-    """What makes nodes pretend a fault."""
-    from nodeheal.adapters.aws.drills import CommandDrills
-
-    return CommandDrills(world.commands, world.clock)
 
 
 def owners() -> "SnsOwners":

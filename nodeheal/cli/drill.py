@@ -46,7 +46,7 @@ def inject(
     if not goes_on(facts, dry_run=dry_run, yes=yes):
         return
     with clearly():
-        found, command_id = begin_drill(drill, reason, world, policy, connect.drills(world))
+        found, command_id = begin_drill(drill, reason, world, policy)
         status = _wait(found, command_id, world)
     if status.state != "SUCCEEDED":
         say(f"{node} has not taken the drill ({status.state}){_why_not(status)}")

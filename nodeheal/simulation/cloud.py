@@ -21,6 +21,7 @@ from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.compute import Started
 from nodeheal.ports.messaging import Delivery, Message
@@ -28,6 +29,7 @@ from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus, TaskCha
 from nodeheal.simulation.agenda import Agenda, seconds_of
 from nodeheal.simulation.chance import Bucket
 from nodeheal.simulation.executions import Executions
+from nodeheal.simulation.faults import kinds
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import Quotas
@@ -251,6 +253,12 @@ class SimCommands(MemoryNodeCommands):
         look = self.on_look if "SightAfter" in asked else self.on_search
         look(node, asked["Directory"], asked["RequestId"])
 
+    def _reports_drill(self, command_id: str, asked: Asked, node: GroundTruth) -> None:
+        line = urlsafe_b64decode(f"{asked['Line']}==").decode()
+        finding = parse_message(line)
+        kind = next(kind for kind in kinds() if finding is not None and kind.code == finding.code)
+        self._fleet.pretend(node, kind, line)
+
     def refused(self, command_id: str) -> None:
         """Record that the node has refused the command."""
         self.statuses[command_id] = CommandStatus("FAILED", exit_code=3)
@@ -262,6 +270,7 @@ _OBEYED = {
     "run-diagnostics": SimCommands._diagnoses,
     "freeze-evidence": SimCommands._freezes_evidence,
     "find-checkpoint": SimCommands._looks_for_checkpoint,
+    "inject-fault": SimCommands._reports_drill,
 }
 
 

@@ -17,7 +17,6 @@ from nodeheal.services.operators.inject_fault import drill_line, inject_fault
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.cloud import SimScheduler
-from nodeheal.simulation.drills import SimDrills
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.operators import Operators
@@ -45,7 +44,6 @@ class CoTenants:
         self._setting, self._agenda, self._trace = setting, agenda, trace
         self._ports, self._fleet, self._people = ports, fleet, operators
         self._share, self._stream = setting.others, chance.of("others")
-        self._drills = SimDrills(fleet, agenda)
         self._unmanaged_tasks = 0
         self.theirs: set[str] = set()  # nodes that they repair themselves
         self.drained: set[str] = set()
@@ -108,7 +106,7 @@ class CoTenants:
     def _drill(self) -> None:
         name, line = self._stream.choice(list(self._fleet.nodes)), drill_line(79, None)
         try:
-            inject_fault(name, line, "ada: a drill", self._ports, self.policy, self._drills)
+            inject_fault(name, line, "ada: a drill", self._ports, self.policy)
             self._trace.tell("drill", name)
         except (ValueError, NodehealError):
             return

@@ -3,16 +3,14 @@
 import base64
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from nodeheal.adapters.aws.drills import CommandDrills
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
-from nodeheal.adapters.memory.drills import MemoryDrills
-from nodeheal.adapters.memory.world import MemoryNodeCommands
+from nodeheal.adapters.memory.world import MemoryNodeCommands, SentCommand
 from nodeheal.agent.checks.dcgm import CHECK
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
@@ -20,10 +18,11 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.faults.drill import DcgmDrill, parse_dcgm_drill
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Incident, fingerprint
 from nodeheal.ports import Ports
-from nodeheal.ports.commands import CommandStatus
+from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.services.operators.foretell import foretell_drill
 from nodeheal.services.operators.inject_fault import drill_line, inject_fault
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
@@ -39,43 +38,57 @@ DRILLED = RecoveryPolicy.model_validate({"pools": {"demo": {"drills": True}}})
 XID_79 = f"NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, {names.DRILL_MARK}"
 
 
+class DrillCommands(MemoryNodeCommands):
+    """Takes commands whose answer is known at once."""
+
+    answer = CommandStatus("SUCCEEDED")
+
+    def send(self, node: Node, command: Command, expires_at: datetime) -> str:
+        command_id = super().send(node, command, expires_at)
+        self.statuses[command_id] = self.answer
+        return command_id
+
+
 @pytest.fixture
-def drills(monkeypatch: pytest.MonkeyPatch) -> MemoryDrills:
-    it = MemoryDrills()
-    monkeypatch.setattr(connect, "drills", lambda world: it)
+def drills(monkeypatch: pytest.MonkeyPatch) -> DrillCommands:
     monkeypatch.setattr(connect, "policy", lambda: DRILLED)
     monkeypatch.setattr("nodeheal.services.operators.inject_fault.DRILL_SECONDS", 0)
-    return it
-
-
-def by_ssm(ssm: Aws) -> CommandDrills:
-    """Those of a node that takes commands by SSM."""
-    return CommandDrills(SsmNodeCommands(ssm, ssm, lambda: NOW), lambda: NOW)
+    return DrillCommands()
 
 
 @pytest.fixture
-def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
-    commands = MemoryNodeCommands(statuses={"drill-1": CommandStatus("SUCCEEDED")})
-    world = replace(memory_ports(), commands=commands)
+def ports(monkeypatch: pytest.MonkeyPatch, drills: DrillCommands) -> Ports:
+    world = replace(memory_ports(), commands=drills)
     world.nodes.save(node())
     monkeypatch.setattr(connect, "ports", lambda table: world)
     return world
+
+
+def by_ssm(ssm: Aws) -> Ports:
+    """Ports of a fleet whose node takes commands by SSM."""
+    world = replace(memory_ports(), commands=SsmNodeCommands(ssm, ssm, lambda: NOW), clock=lambda: NOW)
+    world.nodes.save(node())
+    return world
+
+
+def encoded(line: str) -> str:
+    return base64.urlsafe_b64encode(line.encode()).decode().rstrip("=")
 
 
 def run(*words: str) -> Any:
     return CliRunner().invoke(app, ["inject", *words])
 
 
-def test_a_drill_says_what_was_injected_and_where_to_look(ports: Ports, drills: MemoryDrills) -> None:
+def test_a_drill_says_what_was_injected_and_where_to_look(ports: Ports, drills: DrillCommands) -> None:
     said = run(NODE, "--xid", "79", "--why", "fire drill")
 
     assert said.exit_code == 0, said.output
-    assert drills.injected == [(NODE, "boot-1", XID_79)]
+    assert drills.sent == [SentCommand("inject-fault", NODE, "boot-1", {"Line": encoded(XID_79)})]
     assert XID_79 in said.output
     assert "nodeheal incidents list demo" in said.output
 
 
-def test_a_dry_run_says_what_would_break_and_breaks_nothing(ports: Ports, drills: MemoryDrills) -> None:
+def test_a_dry_run_says_what_would_break_and_breaks_nothing(ports: Ports, drills: DrillCommands) -> None:
     said = run(NODE, "--xid", "79", "--dry-run")
 
     assert said.exit_code == 0, said.output
@@ -84,7 +97,7 @@ def test_a_dry_run_says_what_would_break_and_breaks_nothing(ports: Ports, drills
         "then    nothing is touched. XID 79 (GPU has fallen off the bus): pool demo is in observe mode" in said.output
     )
     assert said.output.endswith("dry run: nothing was asked for\n")
-    assert drills.injected == []
+    assert drills.sent == []
     assert run(NODE, "--xid", "79").exit_code == 2
 
 
@@ -135,7 +148,7 @@ def nothing(ports: Ports) -> None:
 )
 def test_what_follows_is_told_as_the_pool_stands(
     ports: Ports,
-    drills: MemoryDrills,
+    drills: DrillCommands,
     monkeypatch: pytest.MonkeyPatch,
     policy: RecoveryPolicy,
     change: Callable[[Ports], object],
@@ -165,7 +178,7 @@ def test_what_follows_is_told_as_the_pool_stands(
     ],
 )
 def test_what_touches_no_node_is_told_so(
-    ports: Ports, drills: MemoryDrills, monkeypatch: pytest.MonkeyPatch, code: str, told: list[str]
+    ports: Ports, drills: DrillCommands, monkeypatch: pytest.MonkeyPatch, code: str, told: list[str]
 ) -> None:
     monkeypatch.setattr(connect, "policy", lambda: in_mode("act"))
     ports.jobs.save(ecs_job("llama", "demo", "training", "trainer:7", "trainer", 1))
@@ -178,7 +191,7 @@ def test_what_touches_no_node_is_told_so(
 
 @pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
 def test_a_fault_that_was_dealt_with_on_this_boot_is_said_to_repeat_that(
-    ports: Ports, drills: MemoryDrills, boot_id: str
+    ports: Ports, drills: DrillCommands, boot_id: str
 ) -> None:
     event = xid(79, component="0000:b9:00.0", boot_id=boot_id)
     ports.incidents.open(Incident("inc-7", NODE, "demo", event, NOW, "policy"), node_of(NODE, ports))
@@ -206,29 +219,27 @@ def test_a_fault_that_a_pause_held_back_is_news_after_the_pause() -> None:
 
 
 @pytest.mark.parametrize("state", ["FAILED", "PENDING", "UNKNOWN"])
-def test_a_node_that_takes_no_drill_is_said_to(ports: Ports, drills: MemoryDrills, state: str) -> None:
-    assert isinstance(ports.commands, MemoryNodeCommands)
-    ports.commands.statuses["drill-1"] = CommandStatus(state)
+def test_a_node_that_takes_no_drill_is_said_to(ports: Ports, drills: DrillCommands, state: str) -> None:
+    drills.answer = CommandStatus(state)
 
     said = run(NODE, "--xid", "79", "--why", "fire drill")
 
     assert (said.exit_code, f"has not taken the drill ({state})" in said.output) == (1, True)
 
 
-def test_what_the_node_says_against_it_is_told(ports: Ports, drills: MemoryDrills) -> None:
-    assert isinstance(ports.commands, MemoryNodeCommands)
-    ports.commands.statuses["drill-1"] = CommandStatus("FAILED", '{"refused": "this node takes no drills"}\n')
+def test_what_the_node_says_against_it_is_told(ports: Ports, drills: DrillCommands) -> None:
+    drills.answer = CommandStatus("FAILED", '{"refused": "this node takes no drills"}\n')
 
     said = run(NODE, "--xid", "79", "--why", "fire drill")
 
     assert said.output == f"{NODE} has not taken the drill (FAILED): this node takes no drills\n"
 
 
-def test_a_drill_in_dcgm_says_who_sees_it_and_that_an_incident_may_follow(ports: Ports, drills: MemoryDrills) -> None:
+def test_a_drill_in_dcgm_says_who_sees_it_and_that_an_incident_may_follow(ports: Ports, drills: DrillCommands) -> None:
     said = run(NODE, "--dcgm", "xid=79", "--gpu", "3", "--why", "does the exporter page?")
 
     assert said.exit_code == 0, said.output
-    assert drills.injected == [(NODE, "boot-1", DcgmDrill(3, 230, "79"))]
+    assert drills.sent == [SentCommand("inject-dcgm", NODE, "boot-1", {"Gpu": "3", "Field": "230", "Value": "79"})]
     assert f"injected on {NODE}: GPU 3, field 230 (the last XID): 79" in said.output
     assert CHECK.interval_seconds == 300
     assert "which reports it as DCGM_FR_FALLEN_OFF_BUS" in said.output
@@ -239,7 +250,7 @@ def test_a_drill_in_dcgm_says_who_sees_it_and_that_an_incident_may_follow(ports:
     assert "DCGM 4.4.1 and newer keep it until the host engine starts again" in said.output
 
 
-def test_a_drill_in_dcgm_that_a_value_of_the_driver_ends_says_so(ports: Ports, drills: MemoryDrills) -> None:
+def test_a_drill_in_dcgm_that_a_value_of_the_driver_ends_says_so(ports: Ports, drills: DrillCommands) -> None:
     said = run(NODE, "--dcgm", "ecc_dbe=4", "--why", "does the exporter page?")
 
     assert "it holds until the host engine asks the driver again" in said.output
@@ -248,7 +259,7 @@ def test_a_drill_in_dcgm_that_a_value_of_the_driver_ends_says_so(ports: Ports, d
 
 @pytest.mark.parametrize("value", ["ecc_dbe_memory=4", "319=4"])
 def test_a_drill_of_dcgms_policies_names_the_check_that_reports_it(
-    ports: Ports, drills: MemoryDrills, value: str
+    ports: Ports, drills: DrillCommands, value: str
 ) -> None:
     said = run(NODE, "--dcgm", value, "--why", "as on HyperPod's page")
 
@@ -258,7 +269,7 @@ def test_a_drill_of_dcgms_policies_names_the_check_that_reports_it(
 
 @pytest.mark.parametrize("value", ["ecc_dbe_memory=0", "ecc_dbe=0", "xid=13", "150=40"])
 def test_a_drill_in_dcgm_that_no_health_watch_reads_says_that_nothing_follows(
-    ports: Ports, drills: MemoryDrills, value: str
+    ports: Ports, drills: DrillCommands, value: str
 ) -> None:
     said = run(NODE, "--dcgm", value, "--why", "does the exporter page?")
 
@@ -279,12 +290,12 @@ def test_a_drill_in_dcgm_that_no_health_watch_reads_says_that_nothing_follows(
     ],
 )
 def test_what_is_no_drill_in_dcgm_is_refused(
-    ports: Ports, drills: MemoryDrills, words: tuple[str, ...], why: str
+    ports: Ports, drills: DrillCommands, words: tuple[str, ...], why: str
 ) -> None:
     said = run(NODE, *words, "--why", "x")
 
     assert (said.exit_code, why in said.output) == (1, True), said.output
-    assert drills.injected == []
+    assert drills.sent == []
 
 
 def test_a_field_is_named_or_numbered() -> None:
@@ -292,18 +303,18 @@ def test_a_field_is_named_or_numbered() -> None:
     assert parse_dcgm_drill("150=-3.5", 0) == DcgmDrill(0, 150, "-3.5")
 
 
-def test_a_pool_that_is_not_marked_keeps_its_dcgm_too(ports: Ports, drills: MemoryDrills) -> None:
+def test_a_pool_that_is_not_marked_keeps_its_dcgm_too(ports: Ports, drills: DrillCommands) -> None:
     with pytest.raises(ValueError, match="pool demo is not marked for drills"):
-        inject_fault(NODE, DcgmDrill(0, 230, "79"), "ada: drill", ports, RecoveryPolicy(), drills)
+        inject_fault(NODE, DcgmDrill(0, 230, "79"), "ada: drill", ports, RecoveryPolicy())
 
-    assert drills.injected == []
+    assert drills.sent == []
 
 
-def test_a_pool_that_is_not_marked_is_left_alone(ports: Ports, drills: MemoryDrills) -> None:
+def test_a_pool_that_is_not_marked_is_left_alone(ports: Ports, drills: DrillCommands) -> None:
     with pytest.raises(ValueError, match="pool demo is not marked for drills"):
-        inject_fault(NODE, XID_79, "ada: drill", ports, RecoveryPolicy(), drills)
+        inject_fault(NODE, XID_79, "ada: drill", ports, RecoveryPolicy())
 
-    assert drills.injected == []
+    assert drills.sent == []
 
 
 @pytest.mark.parametrize(
@@ -315,17 +326,17 @@ def test_a_pool_that_is_not_marked_is_left_alone(ports: Ports, drills: MemoryDri
     ],
 )
 def test_a_node_that_is_not_well_is_left_alone(
-    ports: Ports, drills: MemoryDrills, record: dict[str, Any], why: str
+    ports: Ports, drills: DrillCommands, record: dict[str, Any], why: str
 ) -> None:
     save_node(ports, node_of(NODE, ports), **record)
 
     with pytest.raises(ValueError, match=why):
-        inject_fault(NODE, XID_79, "ada: drill", ports, DRILLED, drills)
+        inject_fault(NODE, XID_79, "ada: drill", ports, DRILLED)
 
-    assert drills.injected == []
+    assert drills.sent == []
 
 
-def test_an_unknown_node_is_named(ports: Ports, drills: MemoryDrills) -> None:
+def test_an_unknown_node_is_named(ports: Ports, drills: DrillCommands) -> None:
     assert "mi-unknown" in run("mi-unknown", "--xid", "79", "--why", "x").output
 
 
@@ -345,24 +356,6 @@ def test_what_reads_as_no_fault_is_refused(xid: int | None, line: str | None, wh
         drill_line(xid, line)
 
 
-class TwoPorts:
-    """What was asked of which."""
-
-    def inject(self, *_: object) -> str:
-        return "the kernel log"
-
-    def inject_dcgm(self, *_: object) -> str:
-        return "DCGM"
-
-
-@pytest.mark.parametrize(("fault", "where"), [(XID_79, "the kernel log"), (DcgmDrill(3, 230, "79"), "DCGM")], ids=str)
-def test_a_line_goes_into_the_kernel_log_and_a_value_to_dcgm(fault: str | DcgmDrill, where: str) -> None:
-    ports = memory_ports()
-    ports.nodes.save(node(NODE))
-
-    assert inject_fault(NODE, fault, "ada: drill", ports, DRILLED, TwoPorts())[1] == where
-
-
 def test_every_line_says_that_it_is_a_drill() -> None:
     assert drill_line(79, None) == XID_79
     assert drill_line(None, XID_79) == XID_79
@@ -378,15 +371,15 @@ def test_ssm_is_asked_for_this_boot_for_a_minute_with_the_reason() -> None:
         "Parameters": {
             "BootId": ["boot-1"],
             "ExpiresAt": [str(int((NOW + timedelta(seconds=60)).timestamp()))],
-            "Line": [base64.urlsafe_b64encode(XID_79.encode()).decode().rstrip("=")],
+            "Line": [encoded(XID_79)],
         },
     }
     ssm.answers("send_command", {"Command": {"CommandId": "11111111-2222-3333-4444-555555555555"}}, asked)
     ssm.stub.activate()
 
-    sent = by_ssm(ssm).inject(node(), XID_79, "ada: fire drill", 60)
+    sent = inject_fault(NODE, XID_79, "ada: fire drill", by_ssm(ssm), DRILLED)
 
-    assert sent.startswith("11111111")
+    assert sent[1].startswith("11111111")
 
 
 def test_ssm_is_asked_for_a_value_in_dcgm() -> None:
@@ -407,17 +400,15 @@ def test_ssm_is_asked_for_a_value_in_dcgm() -> None:
     ssm.answers("send_command", {"Command": {"CommandId": "11111111-2222-3333-4444-555555555555"}}, asked)
     ssm.stub.activate()
 
-    sent = by_ssm(ssm).inject_dcgm(node(), DcgmDrill(1, 230, "79"), "ada: fire drill", 60)
+    sent = inject_fault(NODE, DcgmDrill(1, 230, "79"), "ada: fire drill", by_ssm(ssm), DRILLED)
 
-    assert sent.startswith("11111111")
+    assert sent[1].startswith("11111111")
 
 
-@pytest.mark.parametrize("side", ["memory", "aws"])
-def test_a_node_that_takes_no_commands_is_not_found(side: str) -> None:
+def test_a_node_that_takes_no_commands_is_not_found() -> None:
     ssm = Aws("ssm")
     ssm.stub.add_client_error("send_command", "InvalidInstanceId")
     ssm.stub.activate()
-    drills = MemoryDrills(unknown_nodes={NODE}) if side == "memory" else by_ssm(ssm)
 
     with pytest.raises(NotFound, match=NODE):
-        drills.inject(node(), XID_79, "ada: drill", 60)
+        inject_fault(NODE, XID_79, "ada: drill", by_ssm(ssm), DRILLED)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from nodeheal.adapters.memory.drills import MemoryDrills
 from nodeheal.contract.health_event import Sight
 from nodeheal.contract.job_spec import Checkpoints, JobSpec
 from nodeheal.contract.job_steps import JobRequest, JobResult
@@ -570,7 +569,7 @@ def test_a_drill_for_a_node_that_nobody_enrolled_says_how_to_enroll_it(ports: Po
     assert ports.nodes.save(replace(node_of(A, ports), state=NodeState.UNENROLLED))
 
     with pytest.raises(ValueError, match="is not enrolled"):
-        inject_fault(A, "NVRM: Xid", "a drill", ports, ACT, MemoryDrills())
+        inject_fault(A, "NVRM: Xid", "a drill", ports, ACT)
 
 
 @pytest.mark.parametrize("has_place", [True, False])

@@ -1,6 +1,7 @@
 """A drill: have a healthy node report a fault that it does not have. What follows is no rehearsal: it is recovered."""
 
-from typing import Protocol
+import base64
+from datetime import timedelta
 
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import NodeState
@@ -10,25 +11,13 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import fingerprint_of
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import Command
 from nodeheal.services.operators.request_action import why_busy
 from nodeheal.services.saving import node_of
 
 # As long as an operator may look at the terminal. A drill that comes later would come as a surprise.
 DRILL_SECONDS = 60
 LINE_CHARACTERS = 800  # as the agent bounds it
-
-
-class Drills(Protocol):
-    """Has nodes pretend faults. Only operators do: no function is handed this port.
-
-    Raises NotFound where the node takes no commands.
-    """
-
-    def inject(self, node: Node, line: str, why: str, seconds: int) -> str:
-        """Have this boot of the node write the line into its kernel log, within so many seconds; the command's id."""
-
-    def inject_dcgm(self, node: Node, drill: DcgmDrill, why: str, seconds: int) -> str:
-        """Have this boot of the node hand DCGM the value, within so many seconds; the command's id."""
 
 
 def drill_line(xid: int | None, line: str | None) -> str:
@@ -60,17 +49,25 @@ def may_inject(node: Node, ports: Ports, policy: RecoveryPolicy) -> Node:
 
 
 def inject_fault(
-    node_id: str, fault: str | DcgmDrill, why: str, ports: Ports, policy: RecoveryPolicy, drills: Drills
+    node_id: str, fault: str | DcgmDrill, why: str, ports: Ports, policy: RecoveryPolicy
 ) -> tuple[Node, str]:
-    """Ask the node for a kernel line, or for a value in DCGM; the node, and the command's id.
+    """Ask the node for a kernel line, or for a value in DCGM; the node, and the command's id. Only operators do: no
+    function's role may send these commands.
 
-    Not repeated by itself: each call is a drill of its own. Raises NotFound for an unknown node, ValueError for one
-    that is not to be broken now.
+    Not repeated by itself: each call is a drill of its own. Raises NotFound for a node that is unknown or takes no
+    commands, ValueError for one that is not to be broken now.
     """
     node = may_inject(node_of(node_id, ports), ports, policy)
+    return node, ports.commands.send(node, _command(fault, why), ports.clock() + timedelta(seconds=DRILL_SECONDS))
+
+
+def _command(fault: str | DcgmDrill, why: str) -> Command:
+    comment = f"drill, {why}"
     if isinstance(fault, DcgmDrill):
-        return node, drills.inject_dcgm(node, fault, why, DRILL_SECONDS)
-    return node, drills.inject(node, fault, why, DRILL_SECONDS)
+        wanted = {"Gpu": str(fault.gpu), "Field": str(fault.field), "Value": fault.value}
+        return Command("inject-dcgm", wanted, comment)
+    encoded = base64.urlsafe_b64encode(fault.encode()).decode().rstrip("=")
+    return Command("inject-fault", {"Line": encoded}, comment)
 
 
 def repeats(node: Node, line: str) -> str | None:
