@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from signal import SIG_DFL, SIGINT, signal
+from multiprocessing import active_children
+from signal import SIG_IGN, SIGINT, signal
 
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.simulation.injected_failures import NoSuchCall
@@ -58,9 +59,15 @@ def _each(settings: list[Setting], processes: int, told: Callable[[float], None]
     if processes == 1:
         yield from map(run_pool, settings)
         return
-    # Ctrl-C ends a worker at once: one that only abandoned its pool would continue with the waiting ones.
-    with ProcessPoolExecutor(min(processes, len(settings)), initializer=signal, initargs=(SIGINT, SIG_DFL)) as workers:
-        yield from workers.map(run_pool, settings)
+    with ProcessPoolExecutor(min(processes, len(settings)), initializer=signal, initargs=(SIGINT, SIG_IGN)) as workers:
+        waiting = [workers.submit(run_pool, setting) for setting in settings][::-1]
+        try:
+            while waiting:
+                yield waiting.pop().result()
+        except BaseException:  # Ctrl-C, too: a worker would end its pool of hours, and begin the next
+            for worker in active_children():
+                worker.terminate()
+            raise
 
 
 def run_traced(

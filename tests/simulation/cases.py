@@ -281,7 +281,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Jobs]] = 
         KUBERNETES,
     ),
     "no_gang_is_restarted_above_its_count": (
-        cut(notes.may_restart, "restarts_of(found) < _count(notes[MAX_RETRIES])", "True"),
+        cut(notes.may_restart, "restarts_of(owner) < _count(notes[MAX_RETRIES])", "True"),
         a_gang_on_half_of_the_nodes_loses_two,
         ACT,
         KUBERNETES,
