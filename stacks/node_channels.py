@@ -1,9 +1,11 @@
-"""Defines the permissions of a node in addition to SSM's, and the table for its heartbeats."""
+"""Defines the permissions of a node in addition to SSM's, those of an agent's pod, and the table for heartbeats."""
 
+from collections.abc import Sequence
 from typing import Required, TypedDict
 
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_eks as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
@@ -33,6 +35,19 @@ HEARTBEAT = Permission(
         "Null": {"dynamodb:LeadingKeys": "false"},
     },
 )
+POD_HEARTBEAT = Permission(
+    "write heartbeats, in the one item that is named after its own cluster and pod and in no other",
+    ("dynamodb:UpdateItem",),
+    ("{heartbeats}",),
+    {
+        # EKS sets these tags of a pod's session, and nobody else can.
+        "ForAllValues:StringEquals": {
+            "dynamodb:LeadingKeys": "pod:${{aws:PrincipalTag/eks-cluster-name}}/"
+            "${{aws:PrincipalTag/kubernetes-pod-name}}"
+        },
+        "Null": {"dynamodb:LeadingKeys": "false"},
+    },
+)
 GO_AROUND = Permission(
     "publish grave faults to SNS while the bus accepts nothing; ingest reads them like an agent's events",
     ("sns:Publish",),
@@ -54,6 +69,7 @@ TOUCH_NO_OTHER = Permission(
 )
 SSM_CORE = "AmazonSSMManagedInstanceCore"  # the SSM agent's own policy
 NODE_PERMISSIONS = (REPORT, HEARTBEAT, GO_AROUND, MEASURE, TOUCH_NO_OTHER)
+AGENT_POD_PERMISSIONS = (REPORT, POD_HEARTBEAT, GO_AROUND, MEASURE)
 
 
 def heartbeats_table(scope: Construct, settings: Settings) -> dynamodb.Table:
@@ -131,4 +147,35 @@ def node_role(scope: Construct, places: dict[str, str], settings: Settings) -> i
         f"AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{SSM_CORE}]",
         "the SSM agent's own policy, kept by AWS as the agent changes",
     )
+    return role
+
+
+def agent_pods_role(scope: Construct, places: dict[str, str], clusters: Sequence[str]) -> iam.Role:
+    """Create the role that the agent's pods have by EKS Pod Identity in these clusters, and no other pods."""
+    arns = [f"arn:{cdk.Aws.PARTITION}:eks:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:cluster/{name}" for name in clusters]
+    tags = {
+        "aws:RequestTag/eks-cluster-arn": arns,
+        "aws:RequestTag/kubernetes-namespace": names.KUBERNETES_NAMESPACE,
+        "aws:RequestTag/kubernetes-service-account": names.KUBERNETES_AGENT,
+    }
+    eks_pods = iam.ServicePrincipal("pods.eks.amazonaws.com", conditions={"StringEquals": tags})
+    role = iam.Role(
+        scope,
+        "AgentPodsRole",
+        role_name=names.AGENT_POD_ROLE.format(region=cdk.Aws.REGION),
+        assumed_by=iam.SessionTagsPrincipal(eks_pods),
+        inline_policies={
+            "report": iam.PolicyDocument(statements=[each.statement(places) for each in AGENT_POD_PERMISSIONS])
+        },
+    )
+    accept_wildcards(role, AGENT_POD_PERMISSIONS, places)
+    for cluster in clusters:
+        eks.CfnPodIdentityAssociation(
+            scope,
+            f"AgentPods-{cluster}",
+            cluster_name=cluster,
+            namespace=names.KUBERNETES_NAMESPACE,
+            service_account=names.KUBERNETES_AGENT,
+            role_arn=role.role_arn,
+        )
     return role

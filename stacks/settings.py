@@ -168,6 +168,12 @@ class Settings(BaseModel):
         description="names of EKS clusters of this account and Region whose nodes nodeheal heals: each gets an "
         "access entry for the role that asks clusters, and needs the manifests of charts/nodeheal",
     )
+    pod_identity_clusters: tuple[EksClusterName, ...] = Field(
+        default=(),
+        max_length=10,
+        description="which of eks_clusters have the add-on eks-pod-identity-agent and are to give the agent's pods a "
+        "role of their own: HyperPod's nodes need it, since none of them has an identity of its own at AWS",
+    )
     vpc: VpcSetting | None = Field(
         default=None,
         description="subnets and security groups for the functions that ask clusters, where an API server of EKS does "
@@ -233,6 +239,13 @@ class Settings(BaseModel):
         for pool in self.agent_canaries:
             if pool not in self.agent_pools:
                 raise ValueError(f"agent_canaries names {pool!r}, which is not in agent_pools")
+        return self
+
+    @model_validator(mode="after")
+    def _asks_the_clusters_of_pods(self) -> Self:
+        for cluster in self.pod_identity_clusters:
+            if cluster not in self.eks_clusters:
+                raise ValueError(f"pod_identity_clusters names {cluster!r}, which is not in eks_clusters")
         return self
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from stacks.controller_role import controller_role
 from stacks.functions import FUNCTIONS
 from stacks.job_output import job_output
 from stacks.nag import accept
-from stacks.node_channels import fallback_topic, heartbeats_table, node_role
+from stacks.node_channels import agent_pods_role, fallback_topic, heartbeats_table, node_role
 from stacks.parallelcluster import QueueRole
 from stacks.settings import Settings
 from stacks.stages import KEPT_AFTER_ITS_STACK
@@ -63,6 +63,8 @@ class State:
         self.node_role = node_role(self._stack, places, settings)
         self._eks_clusters = settings.eks_clusters
         self.controller_role = controller_role(self._stack, settings.eks_clusters)
+        if settings.pod_identity_clusters:
+            agent_pods_role(self._stack, places, settings.pod_identity_clusters)
         self._queue_role = QueueRole(stack, places, settings.parallelclusters) if settings.parallelclusters else None
         self.node_roles = (self.node_role, self._queue_role.role) if self._queue_role else (self.node_role,)
         # Of the roles whose session names AWS sets to machine ids: other signatures are refused.

@@ -74,10 +74,12 @@ JOB_FAMILY_PREFIX = "nodeheal-"  # followed by the job's name
 JOB_LOG_GROUP = "/nodeheal/jobs"  # streams: the job's name, the container, the task
 # IAM names are shared by all Regions of an account, so they contain the Region.
 NODE_ROLE = "nodeheal-node-{region}"  # of hybrid activations and instance profiles
+AGENT_POD_ROLE = "nodeheal-agent-pods-{region}"  # of the agent's pods by EKS Pod Identity
 QUEUE_ROLE = "nodeheal-queue-{region}"  # of the compute nodes of ParallelCluster
 # Whom the access entry of that role makes it in an EKS cluster; charts/nodeheal binds this group.
 KUBERNETES_GROUP = "nodeheal:control-plane"
 KUBERNETES_NAMESPACE = "nodeheal"  # of the agent, and of the Jobs that run its commands
+KUBERNETES_AGENT = "nodeheal-agent"  # its DaemonSet and its service account
 KUBERNETES_TAINT = "nodeheal.io/isolated"  # on an isolated Node, with the incident; a kubelet cannot change taints
 KUBERNETES_POOL_LABEL = "nodeheal.io/pool"  # on a Node: the agent runs there, and the node is of this pool
 CONTROLLER_ROLE = "nodeheal-controllers-{region}"  # assumed to send a command to the controller of a cluster
@@ -243,8 +245,10 @@ CHECK_PREFIX = "check#"
 
 # The table of heartbeats, apart from the other: a node may write one item there. -------------------------------------
 HEARTBEATS_TABLE = "nodeheal-heartbeats"
-HEARTBEAT_KEY = "who"  # ${aws:userid} of the node: ROLE-ID:MACHINE-ID, which IAM enforces
-EPOCH_KEY = "records"  # the one item that is no node's: the mark outside the table of records
+HEARTBEAT_KEY = "who"  # ${aws:userid} of the node: ROLE-ID:MACHINE-ID; or pod:CLUSTER/POD. IAM enforces it
+EPOCH_KEY = "records"  # no node's: the mark outside the table of records
+AGENT_POD_KEY = "agent-pod:"  # and a machine: written by the control plane, as the API server says
+AGENT_POD = "pod"  # the item of the pod that speaks for the machine
 HEARTBEAT_AT = "at"  # seconds since the epoch, as are all times here
 HEARTBEAT_EVERY = "every"  # seconds
 HEARTBEAT_BOOT = "boot"

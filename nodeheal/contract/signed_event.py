@@ -4,11 +4,13 @@ from typing import Annotated
 
 from pydantic import Base64Bytes, Field
 
+from nodeheal.contract import agent_pod
+from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.health_event import Frozen
 
 # An event has 8 KiB of evidence, every character of which may be escaped once more.
 SIGNED_CHARACTERS = 131_072
-SIGNER_PATTERN = r"^[A-Z0-9]{16,128}:[A-Za-z0-9][A-Za-z0-9._/-]{1,127}$"
+SIGNER_PATTERN = rf"^([A-Z0-9]{{16,128}}:[A-Za-z0-9][A-Za-z0-9._/-]{{1,127}}|{agent_pod.PATTERN})$"
 
 
 class SignedEvent(Frozen):
@@ -18,7 +20,7 @@ class SignedEvent(Frozen):
         description="a JSON object with detail_type, signed_at (seconds since the epoch) and event, exactly as signed"
     )
     signer: Annotated[str, Field(pattern=SIGNER_PATTERN)] = Field(
-        description="the node's item in the heartbeat table, ROLE-ID:MACHINE-ID; it holds the public key"
+        description="the item in the heartbeat table that holds the public key: ROLE-ID:MACHINE-ID, or pod:CLUSTER/POD"
     )
     key_id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] = Field(
         description="the first 16 hexadecimal digits of the public key's SHA-256"
@@ -26,6 +28,11 @@ class SignedEvent(Frozen):
     signature: Annotated[Base64Bytes, Field(max_length=128)] = Field(
         description="Ed25519 over 'nodeheal event 1', a line feed and the signed text in UTF-8"
     )
+
+    @property
+    def pod(self) -> AgentPod | None:
+        """Return the pod that signed, where its cluster's API server says which machine that is; None: a machine."""
+        return AgentPod.of_signer(self.signer)
 
     @property
     def role_id(self) -> str:

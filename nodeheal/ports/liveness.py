@@ -1,8 +1,10 @@
 """Heartbeats of machines, and other services that know whether a node is alive."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
+from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.domain.fleet.liveness import Heartbeat, ProbeAnswer
 from nodeheal.domain.fleet.node import Node
 
@@ -11,13 +13,19 @@ class Heartbeats(Protocol):
     """Knows the heartbeats of machines. Each machine can write its own only."""
 
     def newest(self) -> Mapping[str, Heartbeat]:
-        """Every machine's newest one, by its id; eventually consistent. What cannot be read is left out."""
+        """Every machine's newest one, by its id; eventually consistent. What cannot be read is left out.
+
+        That of a pod is by its name until `place` has said which machine that is.
+        """
 
     def of(self, machine_ids: Collection[str]) -> Mapping[str, Heartbeat]:
         """The newest ones of these machines, in few calls; eventually consistent.
 
         Where the machines' roles are not known it looks through all: for a person, not for a loop.
         """
+
+    def place(self, pod: AgentPod, machine_id: str, until: datetime) -> None:
+        """Record which machine this pod is on, as its cluster says, until then; no other pod speaks for the machine."""
 
     def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
         """Asks the machine to use this interval. It gets the request with the answer to its next heartbeat."""

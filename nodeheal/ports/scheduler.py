@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import EndCause, SchedulerKind
 from nodeheal.domain.fleet.cluster import Cluster
@@ -137,6 +138,13 @@ class NodeLivenessProbe(Protocol):
         """Whether the scheduler reaches its own agent on the node."""
 
 
+class AgentPods(Protocol):
+    """Places nodeheal's agents on nodes, as pods whose AWS sessions are named after the pod and not after a machine."""
+
+    def machine_of(self, pod: AgentPod) -> str | None:
+        """The machine that runs this pod of the agent; None: there is no such pod now. Raises NotAccepted."""
+
+
 class Workloads(Protocol):
     """Manages what runs on a node and nodeheal did not start, and what no service would start again."""
 
@@ -257,6 +265,7 @@ class Scheduler:
     gate: NodeGate
     registry: NodeRegistry | None = None
     liveness: NodeLivenessProbe | None = None
+    agent_pods: AgentPods | None = None
     workloads: Workloads | None = None
     restarter: WorkloadRestarter | None = None
     launcher: GangLauncher | None = None
@@ -271,6 +280,7 @@ CAPABILITIES = (
     "gate",
     "registry",
     "liveness",
+    "agent_pods",
     "workloads",
     "restarter",
     "launcher",

@@ -39,6 +39,7 @@ REMAINS = {
             "# `startedBy` of a task",
             "of a Slurm controller",
             "SLURM_CONTROLLER_TAG",
+            "KUBERNETES_AGENT",
             "KUBERNETES_GROUP",
             "KUBERNETES_NAMESPACE",
             "KUBERNETES_TAINT",

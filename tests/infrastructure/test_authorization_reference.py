@@ -20,6 +20,7 @@ SETTINGS = {
     "image_repository_arns": ["arn:aws:ecr:eu-central-1:763104351884:repository/pytorch-training"],
     "instance_role_arns": ["arn:aws:iam::111122223333:role/machine"],
     "eks_clusters": ["training"],
+    "pod_identity_clusters": ["training"],
     "vpc": {"subnets": ["subnet-0123456789abcdef0"], "security_groups": ["sg-0123456789abcdef0"]},
     "hyperpod_clusters": ["arn:aws:sagemaker:eu-central-1:111122223333:cluster/7tg6o65u86i5"],
 }

@@ -286,6 +286,41 @@ def test_an_eks_cluster_is_reached_by_the_role_that_asks_clusters_and_by_nobody_
     assert (entries[0]["PrincipalArn"], "cluster/training" in role) == ({"Fn::GetAtt": [name, "Arn"]}, True)
 
 
+def test_the_agents_pods_of_the_named_clusters_alone_may_report_each_in_its_own_item(real: Template) -> None:
+    named = synthesize({"nodeheal": {"eks_clusters": ["training", "other"], "pod_identity_clusters": ["training"]}})
+
+    [(name, role)] = [
+        (name, role["Properties"]) for name, role in named.of_type("AWS::IAM::Role") if "AgentPods" in name
+    ]
+    [trust] = role["AssumeRolePolicyDocument"]["Statement"]
+    tags = trust["Condition"]["StringEquals"]
+    [heartbeat] = [
+        each
+        for each in role["Policies"][0]["PolicyDocument"]["Statement"]
+        if as_list(each["Action"]) == ["dynamodb:UpdateItem"]
+    ]
+    [(_, association)] = named.of_type("AWS::EKS::PodIdentityAssociation")
+    assert (trust["Principal"], set(trust["Action"])) == (
+        {"Service": "pods.eks.amazonaws.com"},
+        {"sts:AssumeRole", "sts:TagSession"},
+    )
+    assert [each["Fn::Join"][1][-1] for each in tags.pop("aws:RequestTag/eks-cluster-arn")] == [":cluster/training"]
+    assert tags == {
+        "aws:RequestTag/kubernetes-namespace": "nodeheal",
+        "aws:RequestTag/kubernetes-service-account": "nodeheal-agent",
+    }
+    assert heartbeat["Condition"]["ForAllValues:StringEquals"] == {
+        "dynamodb:LeadingKeys": "pod:${aws:PrincipalTag/eks-cluster-name}/${aws:PrincipalTag/kubernetes-pod-name}"
+    }
+    assert association["Properties"] == {
+        "ClusterName": "training",
+        "Namespace": "nodeheal",
+        "ServiceAccount": "nodeheal-agent",
+        "RoleArn": {"Fn::GetAtt": [name, "Arn"]},
+    }
+    assert not [each for each, _ in real.of_type("AWS::IAM::Role") if "AgentPods" in each]
+
+
 def test_only_functions_that_ask_clusters_run_in_a_vpc_and_their_code_makes_no_interface(real: Template) -> None:
     vpc = {"subnets": ["subnet-0123456789abcdef0"], "security_groups": ["sg-0123456789abcdef0"]}
     named = synthesize({"nodeheal": {"eks_clusters": ["training"], "vpc": vpc}})

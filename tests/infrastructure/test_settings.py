@@ -42,6 +42,7 @@ def load(**context: Any) -> Any:
         ({"instance_role_arns": ["node"]}, "nodeheal.instance_role_arns.0"),
         ({"hyperpod_clusters": ["training"]}, "nodeheal.hyperpod_clusters.0"),
         ({"eks_clusters": ["two words"]}, "nodeheal.eks_clusters.0"),
+        ({"pod_identity_clusters": ["training"]}, "names 'training', which is not in eks_clusters"),
         ({"vpc": {"subnets": [], "security_groups": ["sg-0123456789abcdef0"]}}, "nodeheal.vpc.subnets"),
         ({"vpc": {"subnets": ["subnet-1"], "security_groups": ["sg-0123456789abcdef0"]}}, "nodeheal.vpc.subnets.0"),
         ({"image_parameter_arns": ["/golden/image"]}, "nodeheal.image_parameter_arns.0"),

@@ -17,6 +17,7 @@ from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.agent.transport import heartbeat_client as agent
 from nodeheal.api import aws
 from nodeheal.contract import names
+from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.ports import Ports
 from tests.twins.test_stores import clock, dynamo_ports, ports
@@ -43,6 +44,18 @@ def beats(
     return given
 
 
+def pod_beats(ports: Ports, pod: AgentPod, seconds: float = 0) -> Heartbeat:
+    """The pod gives a heartbeat; how it is to be read before anybody knows its machine."""
+    given = Heartbeat(pod.signer, "boot-1", NOW + timedelta(seconds=seconds), 60.0, pod=pod)
+    store = ports.heartbeats
+    if isinstance(store, MemoryHeartbeats):
+        store.beats[given.who] = given
+    else:
+        asked = agent.request(given.who, agent.Heartbeat("boot-1", given.at.timestamp(), 60.0, PUBLIC_KEY))
+        client_of(ports).update_item(**asked)
+    return given
+
+
 def client_of(ports: Ports) -> Any:
     assert isinstance(ports.heartbeats, DynamoHeartbeats)
     return ports.heartbeats._client
@@ -60,6 +73,33 @@ def test_the_newest_heartbeat_of_every_machine_is_found_by_its_id(ports: Ports) 
     assert ports.heartbeats.newest() == {A: newer, B: other}
     assert ports.heartbeats.of([B, "i-unknown"]) == {B: other}
     assert ports.heartbeats.of([]) == {}
+
+
+POD, NEW_POD = AgentPod("training", "nodeheal-agent-aaaaa"), AgentPod("training", "nodeheal-agent-bbbbb")
+
+
+def test_a_pods_heartbeat_is_no_machines_until_the_pod_is_placed(ports: Ports) -> None:
+    unplaced, other = pod_beats(ports, POD), beats(ports, A)
+
+    assert ports.heartbeats.newest() == {POD.signer: unplaced, A: other}
+    assert ports.heartbeats.of([B]) == {}
+
+    ports.heartbeats.place(POD, B, NOW + timedelta(days=15))
+
+    placed = replace(unplaced, pod_machine=B)
+    assert ports.heartbeats.newest() == {B: placed, A: other}
+    assert ports.heartbeats.of([A, B]) == {A: other, B: placed}
+    assert placed.machine_id == B
+
+
+def test_of_two_pods_of_a_machine_the_last_one_placed_speaks_for_it(ports: Ports) -> None:
+    old, new = pod_beats(ports, POD, seconds=60), pod_beats(ports, NEW_POD)
+
+    for pod in (POD, NEW_POD):
+        ports.heartbeats.place(pod, B, NOW + timedelta(days=15))
+
+    assert ports.heartbeats.newest() == {B: replace(new, pod_machine=B), POD.signer: old}
+    assert ports.heartbeats.of([B]) == {B: replace(new, pod_machine=B)}
 
 
 @pytest.mark.parametrize("order", [(0, 60), (60, 0)])
@@ -105,7 +145,7 @@ def test_where_the_roles_are_known_no_other_items_are_read_for_one_machine(
         assert old.at < new.at
         assert store.of([A]) == {A: new}
         assert store.of([f"i-{number:017x}" for number in range(60)]) == {}
-        assert calls == ["BatchGetItem"] * 3  # of 100 keys: a machine has one under each role
+        assert calls == ["BatchGetItem"] * 4  # of 100 keys: a machine has one under each role, and one for its pod
 
 
 @pytest.mark.parametrize("may_read", [True, False])

@@ -1,20 +1,23 @@
 """Public keys of nodes, read from the items into which agents write them."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from moto import mock_aws
 
 from nodeheal.adapters.aws import node_keys
+from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.node_keys import FRESH_SECONDS, LACKING_SECONDS, DynamoNodeKeys
 from nodeheal.agent.transport import heartbeat_client as agent
 from nodeheal.contract import names
+from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.signature import key_id_of
 from tests.twins.test_heartbeats import client_of
 from tests.twins.test_stores import dynamo_ports
 from tests.unit.agent.fakes import PUBLIC_KEY
-from tests.unit.builders import FrozenClock
+from tests.unit.builders import NOW, FrozenClock
 
 A, B = "AROA1:i-0000000000000000a", "AROA1:i-0000000000000000b"
 
@@ -93,3 +96,30 @@ def test_an_item_full_of_keys_fills_no_memory(table: Table) -> None:
     known = [one for one in range(1_000) if table.keys.find(A, str(one))]
 
     assert len(known) == node_keys.KEYS_OF_ONE
+
+
+POD, NEW_POD = AgentPod("training", "nodeheal-agent-aaaaa"), AgentPod("training", "nodeheal-agent-bbbbb")
+MACHINE = "i-0000000000000000a"
+
+
+def test_which_pod_speaks_for_a_machine_is_read_once_in_a_while(table: Table) -> None:
+    heartbeats = DynamoHeartbeats(table.client, names.HEARTBEATS_TABLE)
+    heartbeats.place(POD, MACHINE, NOW + timedelta(days=15))
+
+    assert [table.keys.is_agent_of(MACHINE, POD.signer) for _ in range(3)] == [True] * 3
+    assert table.reads == 1
+    assert not table.keys.is_agent_of("i-0000000000000000b", POD.signer)
+
+
+def test_a_machines_new_pod_is_believed_soon_after_it_is_placed_and_the_old_one_no_more(table: Table) -> None:
+    heartbeats = DynamoHeartbeats(table.client, names.HEARTBEATS_TABLE)
+    heartbeats.place(POD, MACHINE, NOW + timedelta(days=15))
+    assert table.keys.is_agent_of(MACHINE, POD.signer)
+    heartbeats.place(NEW_POD, MACHINE, NOW + timedelta(days=15))
+
+    assert [table.keys.is_agent_of(MACHINE, NEW_POD.signer) for _ in range(100)] == [False] * 100
+    assert table.reads == 1
+    table.now = LACKING_SECONDS
+
+    assert table.keys.is_agent_of(MACHINE, NEW_POD.signer)
+    assert not table.keys.is_agent_of(MACHINE, POD.signer)

@@ -8,6 +8,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.names import NODE_HEALTH_REPORTED
 from nodeheal.contract.signature import key_id_of, signed_bytes, signed_text
 from nodeheal.contract.signed_event import SignedEvent
@@ -21,18 +22,22 @@ class Keys:
     """NodeKeys in memory."""
 
     by_name: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    pods: dict[str, str] = field(default_factory=dict)  # by machine
 
     def find(self, signer: str, key_id: str) -> bytes | None:
         return self.by_name.get((signer, key_id))
+
+    def is_agent_of(self, machine_id: str, signer: str) -> bool:
+        return self.pods.get(machine_id) == signer
 
 
 class Machine:
     """A machine that signs, and has published its key in its own item."""
 
-    def __init__(self, node_id: str, keys: Keys, role: str = ROLE) -> None:
+    def __init__(self, node_id: str, keys: Keys, role: str = ROLE, pod: AgentPod | None = None) -> None:
         self.private = Ed25519PrivateKey.generate()
         self.public = self.private.public_key().public_bytes_raw()
-        self.signer = f"{role}:{node_id}"
+        self.signer = f"{role}:{node_id}" if pod is None else pod.signer
         keys.by_name[self.signer, key_id_of(self.public)] = self.public
 
     def signs(

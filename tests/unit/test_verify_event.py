@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.names import NODE_BOOTED, NODE_HEALTH_REPORTED
 from nodeheal.contract.signature import EARLY_SECONDS, KEPT_SECONDS, key_id_of, signed_bytes
 from nodeheal.contract.signed_event import SignedEvent, SignedText
@@ -128,5 +129,43 @@ def test_a_signed_text_that_is_no_event_is_refused(keys: Keys, text: str) -> Non
     "signer", ["", ":", ROLE, f"{ROLE}:", f":{NODE}", f"{ROLE}:{NODE}:{NODE}", f"{ROLE}:{NODE}\n", f"role:{NODE}"]
 )
 def test_a_signer_is_a_session_of_a_role(keys: Keys, signer: str) -> None:
+    with pytest.raises(ValidationError):
+        Machine(NODE, keys).signs({"node_id": NODE}, at=NOW, signer=signer)
+
+
+POD = AgentPod("training", "nodeheal-agent-x7k2p")
+
+
+def test_a_pod_speaks_for_the_machine_that_its_cluster_names(keys: Keys) -> None:
+    agent = Machine(NODE, keys, pod=POD)
+    keys.pods[NODE] = POD.signer
+
+    assert read(agent.signs({"node_id": NODE}, at=NOW), keys).event == {"node_id": NODE}
+
+
+def test_a_pod_speaks_for_no_machine_before_its_cluster_was_asked_and_for_no_other_one_ever(keys: Keys) -> None:
+    agent = Machine(NODE, keys, pod=POD)
+    with pytest.raises(NotAccepted, match="is not known as the agent of"):
+        read(agent.signs({"node_id": NODE}, at=NOW), keys)
+
+    keys.pods |= {NODE: POD.signer, OTHER: "pod:training/nodeheal-agent-qq8zt"}
+
+    with pytest.raises(NotAccepted, match=f"agent of {OTHER}"):
+        read(agent.signs({"node_id": OTHER}, at=NOW), keys)
+
+
+def test_a_pods_signature_is_checked_as_a_machines(keys: Keys) -> None:
+    keys.pods[NODE] = POD.signer
+    victim, forger = Machine(NODE, keys, pod=POD), Machine(OTHER, keys)
+    forged = forger.signs({"node_id": NODE}, at=NOW, signer=victim.signer, key_id=key_id_of(victim.public))
+
+    with pytest.raises(Forged, match="signature"):
+        read(forged, keys)
+
+
+@pytest.mark.parametrize(
+    "signer", ["pod:training", "pod:a/b/c", "pod:a/B", "pod:../b", f"pod:a/{'b' * 254}", "pod:a/b\n"]
+)
+def test_what_is_no_name_of_a_pod_signs_nothing(keys: Keys, signer: str) -> None:
     with pytest.raises(ValidationError):
         Machine(NODE, keys).signs({"node_id": NODE}, at=NOW, signer=signer)

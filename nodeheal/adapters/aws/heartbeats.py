@@ -3,11 +3,13 @@
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names, words
+from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
 
@@ -27,6 +29,7 @@ _FIELDS = {
     "#boot": names.HEARTBEAT_BOOT,
     "#wanted": names.HEARTBEAT_WANTED,
     "#steps": names.HEARTBEAT_STEPS,
+    "#pod": names.AGENT_POD,
 }
 
 
@@ -59,7 +62,20 @@ class DynamoHeartbeats:
         roles = self._roles or self._find_roles()
         if not roles:  # the key begins with one
             return {name: heartbeat for name, heartbeat in self.newest().items() if name in wanted}
-        return self._newest(self._items([f"{role}:{name}" for name in sorted(wanted) for role in sorted(roles)]))
+        own = [f"{role}:{name}" for name in sorted(wanted) for role in sorted(roles)]
+        items = list(self._items([*own, *(f"{names.AGENT_POD_KEY}{name}" for name in sorted(wanted))]))
+        pods = [item[names.AGENT_POD]["S"] for item in items if names.AGENT_POD in item]
+        return self._newest([*items, *self._items(pods)])
+
+    def place(self, pod: AgentPod, machine_id: str, until: datetime) -> None:
+        with throttles_named("UpdateItem"):
+            self._client.update_item(
+                TableName=self._table,
+                Key={names.HEARTBEAT_KEY: {"S": f"{names.AGENT_POD_KEY}{machine_id}"}},
+                UpdateExpression="SET #pod = :pod, #until = :until",
+                ExpressionAttributeNames={"#pod": names.AGENT_POD, "#until": names.TTL_ATTRIBUTE},
+                ExpressionAttributeValues={":pod": {"S": pod.signer}, ":until": {"N": f"{until.timestamp():.0f}"}},
+            )
 
     def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
         from botocore.exceptions import ClientError
@@ -110,15 +126,31 @@ class DynamoHeartbeats:
                 yield from page["Items"]
 
     def _newest(self, items: Iterable[Item]) -> dict[str, Heartbeat]:
-        """Return the newest by machine. A machine that got another role has an item under each."""
-        found: dict[str, Heartbeat] = {}
+        """Return the newest by machine; that of a pod whose machine is not known yet, by its own name.
+
+        A machine that got another role has an item under each.
+        """
+        newest: dict[str, Heartbeat] = {}
+        machines: dict[str, str] = {}  # by the item of the pod
+        of_pods: list[Heartbeat] = []
         for item in items:
-            heartbeat = _read(item)
-            if heartbeat is None or (self._roles and heartbeat.role_id not in self._roles):
+            if names.AGENT_POD in item:
+                machines[item[names.AGENT_POD]["S"]] = item[names.HEARTBEAT_KEY]["S"].removeprefix(names.AGENT_POD_KEY)
                 continue
-            if heartbeat.machine_id not in found or found[heartbeat.machine_id].at < heartbeat.at:
-                found[heartbeat.machine_id] = heartbeat
-        return found
+            heartbeat = _read(item)
+            if heartbeat is not None and heartbeat.pod is not None:
+                of_pods.append(heartbeat)
+            elif heartbeat is not None and (not self._roles or heartbeat.role_id in self._roles):
+                _keep_newer(newest, heartbeat.machine_id, heartbeat)
+        for heartbeat in of_pods:
+            placed = replace(heartbeat, pod_machine=machines.get(heartbeat.who, ""))
+            _keep_newer(newest, placed.machine_id or placed.who, placed)
+        return newest
+
+
+def _keep_newer(newest: dict[str, Heartbeat], key: str, heartbeat: Heartbeat) -> None:
+    if key not in newest or newest[key].at < heartbeat.at:
+        newest[key] = heartbeat
 
 
 def _read(item: Item) -> Heartbeat | None:
@@ -132,7 +164,8 @@ def _read(item: Item) -> Heartbeat | None:
         return None
     if not re.fullmatch(words.BOOT_ID, boot) or not math.isfinite(every):
         return None
-    return Heartbeat(item[names.HEARTBEAT_KEY]["S"], boot, at, every, wanted, _steps(item))
+    who = item[names.HEARTBEAT_KEY]["S"]
+    return Heartbeat(who, boot, at, every, wanted, _steps(item), AgentPod.of_signer(who))
 
 
 def _steps(item: Item) -> dict[str, int]:

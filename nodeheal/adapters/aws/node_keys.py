@@ -2,12 +2,13 @@
 
 import base64
 import binascii
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import throttles_named
 from nodeheal.contract import names
@@ -41,6 +42,7 @@ class DynamoNodeKeys:
         self._table = table
         self._monotonic = monotonic
         self._known: OrderedDict[str, _Read] = OrderedDict()
+        self._pods: OrderedDict[str, tuple[float, str]] = OrderedDict()  # when it was read, and the pod
 
     def find(self, signer: str, key_id: str) -> bytes | None:
         now, read = self._monotonic(), self._known.get(signer)
@@ -51,15 +53,27 @@ class DynamoNodeKeys:
                 self._known.popitem(last=False)
         return read.keys.get(key_id)
 
-    def _keys_of(self, signer: str) -> dict[str, bytes]:
+    def is_agent_of(self, machine_id: str, signer: str) -> bool:
+        now, (read_at, pod) = self._monotonic(), self._pods.get(machine_id, (-math.inf, ""))
+        if now - read_at >= (FRESH_SECONDS if pod == signer else LACKING_SECONDS):
+            pod = self._item(f"{names.AGENT_POD_KEY}{machine_id}").get(names.AGENT_POD, {}).get("S", "")
+            self._pods[machine_id] = (now, pod)
+            while len(self._pods) > NODES_KEPT:
+                self._pods.popitem(last=False)
+        return bool(pod == signer)
+
+    def _item(self, name: str) -> Mapping[str, Any]:
         with throttles_named("GetItem"):
             answer = self._client.get_item(
-                TableName=self._table, Key={names.HEARTBEAT_KEY: {"S": signer}}, ConsistentRead=True
+                TableName=self._table, Key={names.HEARTBEAT_KEY: {"S": name}}, ConsistentRead=True
             )
+        return answer.get("Item", {})
+
+    def _keys_of(self, signer: str) -> dict[str, bytes]:
         # The machine may have written anything there, which harms only itself.
         written = (
             (name.removeprefix(names.HEARTBEAT_KEY_PREFIX), _decoded(value.get("S", "")))
-            for name, value in answer.get("Item", {}).items()
+            for name, value in self._item(signer).items()
             if name.startswith(names.HEARTBEAT_KEY_PREFIX)
         )
         return dict(islice(((key_id, key) for key_id, key in written if key), KEYS_OF_ONE))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.adapters.kubernetes.agent_pods import KubernetesAgentPods
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.machines import KarpenterMachines
 from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
@@ -33,6 +34,7 @@ def kubernetes_scheduler(clusters: EksClusters, ec2: Callable[[], Any]) -> Sched
         TRAITS,
         gate,
         liveness=gate,
+        agent_pods=KubernetesAgentPods(clusters),
         workloads=workloads,
         restarter=workloads,
         machines=KarpenterMachines(clusters),

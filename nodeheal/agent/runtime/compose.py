@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nodeheal.agent.identity.signing import Signer
 from nodeheal.agent.identity.sts_identity import StsIdentity
+from nodeheal.agent.kubernetes.own_pod import agent_pod
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.config import AgentConfig
 from nodeheal.agent.transport.aws_client import AwsClient, endpoint
@@ -35,7 +36,7 @@ def signer_of(config: AgentConfig, clock: Clock, *, may_rotate: bool = False) ->
 
 def heartbeat_item(config: AgentConfig, clock: Clock) -> HeartbeatItem:
     """Create the client of this node's item in the heartbeat table."""
-    return HeartbeatItem(config.node_id, *service("dynamodb", config, clock))
+    return HeartbeatItem(config.node_id, *service("dynamodb", config, clock), agent_pod(config.cluster))
 
 
 def service(name: str, config: AgentConfig, clock: Clock) -> tuple[AwsClient, StsIdentity]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from nodeheal.agent.identity.sts_identity import IdentityError, StsIdentity
 from nodeheal.agent.transport.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
 from nodeheal.contract import names
+from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.json_text import read_json
 from nodeheal.contract.signature import KEPT_SECONDS
 
@@ -100,10 +101,13 @@ def _until(at: float) -> dict[str, str]:
 
 
 class HeartbeatItem:
-    """The item of this machine, which must match the identity of its credentials. Not safe to share between threads."""
+    """The item of this machine, which must match the identity of its credentials, or that of its agent's pod, which IAM
+    matches. Not safe to share between threads.
+    """
 
-    def __init__(self, machine_id: str, table: AwsClient, caller: StsIdentity) -> None:
+    def __init__(self, machine_id: str, table: AwsClient, caller: StsIdentity, pod: AgentPod | None = None) -> None:
         self._machine_id = machine_id
+        self._pod = pod
         self._table = table
         self._caller = caller
 
@@ -158,6 +162,8 @@ class HeartbeatItem:
         """Return the name of this node's item. Raises HeartbeatRejected, also where the credentials are another
         machine's: the control plane would not read another item.
         """
+        if self._pod is not None:
+            return self._pod.signer
         try:
             user_id = self._caller.identity().user_id
         except IdentityError as error:

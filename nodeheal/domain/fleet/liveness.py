@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import Field
 
+from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.vocabulary import NodeState, Verdict
 from nodeheal.domain.fleet.cluster import Cluster
@@ -39,12 +40,14 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 class Heartbeat:
     """The newest heartbeat of a machine. IAM lets only the machine named `who` write it."""
 
-    who: str  # ROLE-ID:MACHINE-ID
+    who: str  # ROLE-ID:MACHINE-ID, or pod:CLUSTER/POD
     boot_id: str
     at: datetime
     every_seconds: float
     wanted_seconds: float | None = None  # the interval that was asked for
     steps: Mapping[str, int] = field(default_factory=dict)  # the last step that a job has shown there, by JOB/RUN
+    pod: AgentPod | None = None  # which has written it, where it was no machine
+    pod_machine: str = ""  # the machine of the pod's node; empty: nobody has asked the cluster yet
 
     @property
     def role_id(self) -> str:
@@ -53,8 +56,8 @@ class Heartbeat:
 
     @property
     def machine_id(self) -> str:
-        """The machine's id in its cloud: AWS names the sessions of machines after them."""
-        return self.who.rpartition(":")[2]
+        """The machine's id in its cloud: AWS names the sessions of machines after them. Empty: it is not known."""
+        return self.who.rpartition(":")[2] if self.pod is None else self.pod_machine
 
     def is_missed(self, now: datetime) -> bool:
         """Whether several heartbeats are missing now. For people; what is done about it is the policy's."""

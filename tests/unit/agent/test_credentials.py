@@ -154,6 +154,82 @@ def test_refused_credentials_are_found_anew(tmp_path: Path, time: FakeTime, meta
     assert chain.current().access_key == "ASIA2"
 
 
+class PodIdentity:
+    """The agent of EKS Pod Identity on a node: credentials for a pod's token."""
+
+    def __init__(self, folder: Path) -> None:
+        self.access_key, self.tokens = "ASIAPOD", list[str]()
+        identity = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                identity.tokens.append(self.headers["Authorization"])
+                is_right = (self.path, self.headers["Authorization"]) == ("/v1/credentials", "pod-token")
+                answer = {"AccessKeyId": identity.access_key, "SecretAccessKey": "s", "Token": "t"}
+                body = json.dumps({**answer, "Expiration": "2026-11-21T11:50:31Z"}).encode()
+                self.send_response(200 if is_right else 400)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Quiet."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        (folder / "token").write_text("pod-token\n")
+        self.environment = {
+            "HOME": str(folder),
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://127.0.0.1:{self.server.server_port}/v1/credentials",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(folder / "token"),
+        }
+
+
+@pytest.fixture
+def pod_identity(tmp_path: Path) -> Iterator[PodIdentity]:
+    identity = PodIdentity(tmp_path)
+    yield identity
+    identity.server.shutdown()
+    identity.server.server_close()
+
+
+def test_a_pods_own_credentials_are_asked_for_with_its_token_until_shortly_before_they_end(
+    time: FakeTime, pod_identity: PodIdentity, metadata: FakeMetadata
+) -> None:
+    chain = CredentialChain(time.clock(), pod_identity.environment, ("127.0.0.1", metadata.server.server_port))
+    assert [chain.current() for _ in range(2)] == [Credentials("ASIAPOD", "s", "t")] * 2
+    assert pod_identity.tokens == ["pod-token"]
+    pod_identity.access_key = "ASIAPOD2"
+
+    time.seconds = 6 * 3600 - 60
+
+    assert chain.current().access_key == "ASIAPOD2"
+    assert metadata.asked == 0
+
+
+def test_where_a_pods_own_credentials_fail_those_of_its_node_are_not_taken(
+    tmp_path: Path, time: FakeTime, pod_identity: PodIdentity, metadata: FakeMetadata
+) -> None:
+    (tmp_path / "token").write_text("expired")
+    chain = CredentialChain(time.clock(), pod_identity.environment, ("127.0.0.1", metadata.server.server_port))
+
+    with pytest.raises(NoCredentials, match=r"EKS Pod Identity at .* answered 400"):
+        chain.current()
+    assert metadata.asked == 0
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["http://example.com/v1/credentials", "https://127.0.0.1/v1/credentials", "file:///etc/passwd", "http://[::1"],
+)
+def test_a_pods_token_goes_to_no_other_host(time: FakeTime, pod_identity: PodIdentity, uri: str) -> None:
+    environment = {**pod_identity.environment, "AWS_CONTAINER_CREDENTIALS_FULL_URI": uri}
+
+    with pytest.raises(NoCredentials):
+        CredentialChain(time.clock(), environment).current()
+    assert pod_identity.tokens == []
+
+
 def test_without_any_it_is_said_where_was_looked(tmp_path: Path, time: FakeTime) -> None:
     chain = CredentialChain(time.clock(), {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"})
 

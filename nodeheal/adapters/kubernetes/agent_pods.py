@@ -1,0 +1,34 @@
+"""Reads which machine a pod of the agent runs on, which no node can choose for a pod of the DaemonSet."""
+
+from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.adapters.kubernetes.api import refusals_named
+from nodeheal.adapters.kubernetes.gangs import controller_of
+from nodeheal.adapters.kubernetes.nodes import NODES, machine_of
+from nodeheal.contract import names
+from nodeheal.contract.agent_pod import AgentPod
+from nodeheal.domain.errors import NotAccepted, NotFound
+
+
+class KubernetesAgentPods:
+    """Implements AgentPods."""
+
+    def __init__(self, clusters: EksClusters) -> None:
+        self._clusters = clusters
+
+    def machine_of(self, pod: AgentPod) -> str | None:
+        try:
+            return self._machine_of(pod)
+        except NotFound as error:  # the account has no such cluster
+            raise NotAccepted(str(error)) from error
+
+    def _machine_of(self, pod: AgentPod) -> str | None:
+        api = self._clusters.api(pod.cluster)
+        with refusals_named(f"pod {pod.name} of cluster {pod.cluster}"):
+            known = api.find(f"/api/v1/namespaces/{names.KUBERNETES_NAMESPACE}/pods/{pod.name}")
+            if known is None or "deletionTimestamp" in known["metadata"]:
+                return None
+            owner = controller_of(known) or {}
+            if (owner.get("kind"), owner.get("name")) != ("DaemonSet", names.KUBERNETES_AGENT):
+                return None
+            node = api.find(f"{NODES}/{known['spec'].get('nodeName') or '-'}")
+        return (machine_of(node) or None) if node is not None else None
