@@ -256,9 +256,12 @@ class Sandbox(MachineOrders):
         *,
         checks: Sequence[str] = (),
         is_unchecked: bool = False,
+        hyperpod: bool = False,
     ) -> tuple[list[NodeHandle], Path]:
-        """Give an EKS cluster a group of nodes with the agent; returns the nodes, which boot in the background, and an
-        administrator's kubeconfig. `is_unchecked`: its nodes register with the taint of new nodes.
+        """Give an EKS cluster nodes with the agent, in a group of EC2 or as instances of HyperPod; returns the nodes,
+        which boot in the background, and an administrator's kubeconfig.
+
+        `is_unchecked`: they register with the taint of new nodes.
         """
         request = {
             "pool": pool,
@@ -270,6 +273,7 @@ class Sandbox(MachineOrders):
             "checks": list(checks),
             "data": {"InstanceType": "p5.48xlarge"},
             "is_unchecked": is_unchecked,
+            "hyperpod": hyperpod,
         }
         made = self._call("add_kubernetes", request)
         nodes = [NodeHandle(one["node_id"], pool, one["address"], Path(one["directory"]), "") for one in made["nodes"]]

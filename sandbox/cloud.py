@@ -6,7 +6,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +81,7 @@ class Cloud:
         patches.provision_documents(self._ssm)
         patches.provision_api_destinations()
         patches.provision_access_entries()
+        patches.provision_pod_identity_associations()
         patches.take_up_buckets()
         patches.evaluate_timeouts()
         patches.fail_callbacks_whose_function_fails()
@@ -132,34 +133,48 @@ class Cloud:
         return {}
 
     def add_kubernetes(self, request: Json) -> Json:
-        """Give an EKS cluster `count` EC2 nodes in an Auto Scaling group, with the chart installed. `request`: as for
-        add_node in addition; `data`: of the group's launch template;
-        `is_unchecked`: its nodes register with the taint of new nodes.
+        """Give an EKS cluster `count` nodes, with the chart installed. `request`: as for add_node in addition;
+        `hyperpod`: they are instances of a HyperPod cluster, else of EC2 in an Auto Scaling group; `data`: of the
+        group's launch template; `is_unchecked`: its nodes register with the taint of new nodes.
 
         Returns the nodes, and the path of an administrator's kubeconfig.
         """
         from sandbox.kubernetes.eks import agent_config
 
         kind = replace(_kind(request), scheduler=SchedulerKind.KUBERNETES, agent=["sleep", "infinity"])
+        kind = replace(kind, role_arn=None) if request["hyperpod"] else kind  # all instances share one identity there
         cluster = self._fleet.clusters[kind.cluster]
         cluster.wait()
         if request["is_unchecked"]:
             cluster.unchecked_pools.add(kind.pool)
         cluster.install(agent_config(kind.cluster, self._endpoint_url, kind.gpus, kind.checks))
+        kubeconfig = str(cluster.plane.admin)
+        if request["hyperpod"]:
+            ids = [new_id("i") for _ in range(request["count"])]
+            members = [self._fleet.enrol(kind, instance_id)[0] for instance_id in ids]
+            made = self._hyperpod.clusters.setdefault(kind.cluster, Cluster())
+            made.instances |= {node.spec.node_id: Instance(node.spec.node_id, node.spec.address) for node in members}
+            return {"nodes": [describe_node(node) for node in members], "kubeconfig": kubeconfig}
         template = Template(new_id("lt"), f"eks-{kind.pool}", request["data"], request["tags"])
         self._state.templates[template.template_id] = template
         self._fleet.kinds[template.template_id] = kind
         group = Group(f"eks-{kind.pool}", template, "subnet-sandbox", request["count"], request["tags"])
         self._scaling.add_group(group)
         nodes = [describe_node(self._fleet.find(member)) for member in group.members]
-        return {"nodes": nodes, "kubeconfig": str(cluster.plane.admin)}
+        return {"nodes": nodes, "kubeconfig": kubeconfig}
 
     def reboot(self, instance_id: str) -> None:
         """Reboot a node of HyperPod."""
         self._fleet.reboot(instance_id)
 
     def replace(self, instance_id: str, successor: str, when_up: Callable[[str], None]) -> None:
-        """Create another machine of HyperPod under the same Slurm name, in the background. Slurm is not informed."""
+        """Create another machine of HyperPod in the background: under the same name in Slurm, which is not informed,
+        and under a name of its own in Kubernetes.
+        """
+        node = self._fleet.find(instance_id)
+        if node.spec.scheduler is SchedulerKind.KUBERNETES:
+            self._replace_in_kubernetes(node, successor, when_up)
+            return
         cluster, kind, members = next(one for one in self._slurm if instance_id in _ids(one[2]))
         name = next(name for name, node in members.items() if node.spec.node_id == instance_id)
 
@@ -172,6 +187,25 @@ class Cloud:
             join(cluster, name, members[name])
 
         threading.Thread(target=come, name=f"{successor} boot", daemon=True).start()
+
+    def _replace_in_kubernetes(self, node: Node, successor: str, when_up: Callable[[str], None]) -> None:
+        kind = self._fleet.enrolled[node.spec.node_id]
+
+        def come() -> None:
+            self._fleet.off(node.spec.node_id)
+            time.sleep(self._behaviour.launch_seconds)
+            new, _ = self._fleet.enrol(kind, successor)
+            when_up(new.spec.address)
+
+        threading.Thread(target=come, name=f"{successor} boot", daemon=True).start()
+
+    def pod_credentials(self, cluster: str, token: str) -> Json:
+        """Return what EKS Pod Identity gives the pod of this token. Raises AwsError."""
+        from sandbox.kubernetes import pod_identity
+
+        if cluster not in self._fleet.clusters:
+            raise AwsError("ResourceNotFoundException", f"there is no cluster {cluster}", status=404)
+        return pod_identity.credentials(cluster, self._fleet.clusters[cluster].plane.api, token)
 
     def add_template(self, request: Json) -> Json:
         """Create a launch template whose instances are nodes of this kind. `request`: as for add_node; name and data in
@@ -267,12 +301,14 @@ def _in_account(sink: Callable[[Event], None]) -> Callable[[Event], None]:
 
 
 class Control:
-    """The sandbox's own HTTP interface, beside the emulator's: /_sandbox/<verb>, with a secret header."""
+    """The sandbox's own HTTP interface, beside the emulator's: /_sandbox/<verb>, with a secret header; and the address
+    of EKS Pod Identity, with a pod's token.
+    """
 
-    PREFIX = "/_sandbox/"
+    PREFIX, POD_PREFIX = "/_sandbox/", "/_pod-identity/"
 
     def __init__(self, cloud: Cloud, secret: str) -> None:
-        self._secret = secret
+        self._secret, self._cloud = secret, cloud
         self._verbs: dict[str, Callable[[Json], Json]] = {
             "ready": lambda request: {},
             "add_node": cloud.add_node,
@@ -286,15 +322,21 @@ class Control:
             "behave": cloud.behave,
         }
 
-    def answer(self, path: str, secret: str, body: bytes) -> tuple[int, bytes]:
-        """Return status and JSON body."""
+    def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        """Return status and JSON body. `headers`: by their names in lower case."""
+        if path.startswith(self.POD_PREFIX):
+            cluster, token = path.removeprefix(self.POD_PREFIX), headers.get("authorization", "")
+            return self._answered(lambda: self._cloud.pod_credentials(cluster, token))
         verb = self._verbs.get(path.removeprefix(self.PREFIX))
-        if not secrets.compare_digest(secret, self._secret):
+        if not secrets.compare_digest(headers.get("x-sandbox-secret", ""), self._secret):
             return 403, b"{}"
         if verb is None:
             return 404, b"{}"
+        return self._answered(lambda: verb(json.loads(body or b"{}")))
+
+    def _answered(self, verb: Callable[[], Json]) -> tuple[int, bytes]:
         try:
-            return 200, json.dumps(verb(json.loads(body or b"{}"))).encode()
+            return 200, json.dumps(verb()).encode()
         except AwsError as error:
             return error.status, json.dumps({"error": error.message}).encode()
 

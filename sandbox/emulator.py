@@ -130,7 +130,7 @@ def _with_control(app: Any, control: Any) -> Any:
     """Return the emulator's application, with the sandbox's own paths in front."""
 
     async def both(scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(control.PREFIX):
+        if scope["type"] != "http" or not scope["path"].startswith((control.PREFIX, control.POD_PREFIX)):
             await app(scope, receive, send)
             return
         body = b""
@@ -139,10 +139,10 @@ def _with_control(app: Any, control: Any) -> Any:
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
-        secret = dict(scope["headers"]).get(b"x-sandbox-secret", b"").decode()
-        status, content = await asyncio.to_thread(control.answer, scope["path"], secret, body)
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        status, content = await asyncio.to_thread(control.answer, scope["path"], headers, body)
+        described = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": described})
         await send({"type": "http.response.body", "body": content})
 
     return both

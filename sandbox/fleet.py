@@ -54,6 +54,7 @@ class Fleet:
     nodes: dict[str, Node] = field(default_factory=dict)
     tags: dict[str, dict[str, str]] = field(default_factory=dict)
     kinds: dict[str, NodeKind] = field(default_factory=dict)  # of instances, by launch template
+    enrolled: dict[str, NodeKind] = field(default_factory=dict)  # of nodes
     ecs: Ecs | None = None
     clusters: dict[str, "EksCluster"] = field(default_factory=dict)
     _made: int = 0
@@ -153,7 +154,7 @@ class Fleet:
             node.when_up = lambda: agents.node_came_up(node_id)
         if kind.scheduler is SchedulerKind.KUBERNETES:
             self.clusters[kind.cluster].join(node, kind.gpus)
-        self.nodes[node_id], self.tags[node_id] = node, kind.tags
+        self.nodes[node_id], self.tags[node_id], self.enrolled[node_id] = node, kind.tags, kind
         return node
 
     def _join(self, node: Node, kind: NodeKind) -> str:

@@ -14,7 +14,7 @@ from ministack.services import iam as iam_store
 from ministack.services import sts
 
 from sandbox.authorization import objection
-from sandbox.aws_json import AwsError
+from sandbox.aws_json import AwsError, Json
 
 logger = logging.getLogger(__name__)
 
@@ -76,15 +76,23 @@ def hybrid_node_credentials(role_arn: str, node_id: str) -> Credentials:
         raise AwsError("InvalidRole", f"there is no role {role_arn}")
     if SSM_PRINCIPAL not in str(role.get("AssumeRolePolicyDocument", "")):
         raise AwsError("InvalidRole", f"{role_arn} does not trust {SSM_PRINCIPAL}; a hybrid node could not use it")
-    found = Credentials(f"ASIA{secrets.token_hex(8).upper()}", secrets.token_hex(20), secrets.token_hex(64))
-    session = {
-        "Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/{name}/{node_id}",
-        "UserId": f"{role.get('RoleId', name)}:{node_id}",
-        "SecretAccessKey": found.secret_key,
-        "SessionToken": found.session_token,
-        "Expiration": time.time() + SESSION_SECONDS,
-        "AccountId": ACCOUNT,
-        "PrincipalType": "AssumedRole",
-    }
-    sts.register_session(found.access_key, session)
-    return found
+    return begin_session(role, node_id, {})
+
+
+def begin_session(role: Json, session: str, tags: Mapping[str, str]) -> Credentials:
+    """Return credentials of a session of the role, of this name and with these tags."""
+    begun = Credentials(f"ASIA{secrets.token_hex(8).upper()}", secrets.token_hex(20), secrets.token_hex(64))
+    sts.register_session(
+        begun.access_key,
+        {
+            "Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/{role['RoleName']}/{session}",
+            "UserId": f"{role.get('RoleId', role['RoleName'])}:{session}",
+            "SecretAccessKey": begun.secret_key,
+            "SessionToken": begun.session_token,
+            "Expiration": time.time() + SESSION_SECONDS,
+            "AccountId": ACCOUNT,
+            "PrincipalType": "AssumedRole",
+            "SessionTags": [{"Key": key, "Value": value} for key, value in tags.items()],
+        },
+    )
+    return begun

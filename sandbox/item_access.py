@@ -13,7 +13,8 @@ from ministack.services import dynamodb
 from sandbox.aws_json import Json
 from sandbox.patches import attribute
 
-_VARIABLE = "${aws:userid}"
+# The policy variables that nodeheal's policies use: who asks, and the tags of the session.
+_VARIABLE = re.compile(r"\$\{(aws:userid|aws:PrincipalTag/[\w.-]+)\}")
 _EQUALS = re.compile(r"([#\w]+)\s*=\s*(:\w+)")
 
 
@@ -51,13 +52,12 @@ def _compared(asked: Json) -> Json:
 
 
 def know_who_asks() -> None:
-    """Add the policy variable ${aws:userid}, in the values of conditions: the only one that nodeheal's policies use."""
+    """Add policy variables in the values of conditions. One whose key the caller lacks matches nothing."""
     original = attribute(iam_evaluator, "_conditions_met")
 
     def met(conditions: Json, context: Any) -> bool:
-        user = str(context.principal_keys.get("aws:userid", ""))
         filled = {
-            operator: {key: _filled(expected, user) for key, expected in pairs.items()}
+            operator: {key: _filled(expected, context.principal_keys) for key, expected in pairs.items()}
             for operator, pairs in (conditions or {}).items()
         }
         return bool(original(filled, context))
@@ -65,7 +65,12 @@ def know_who_asks() -> None:
     iam_evaluator._conditions_met = met
 
 
-def _filled(expected: Any, user: str) -> Any:
+def _filled(expected: Any, keys: Json) -> Any:
     if isinstance(expected, str):
-        return expected.replace(_VARIABLE, user)
-    return [_filled(one, user) for one in expected] if isinstance(expected, list) else expected
+        # The evaluator keeps names of tags in lower case, as IAM compares them.
+        return _VARIABLE.sub(lambda match: str(keys.get(_key(match[1]), match[0])), expected)
+    return [_filled(each, keys) for each in expected] if isinstance(expected, list) else expected
+
+
+def _key(name: str) -> str:
+    return name if name == "aws:userid" else name.lower()

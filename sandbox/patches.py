@@ -197,6 +197,35 @@ def provision_access_entries() -> None:
     handlers["AWS::EKS::AccessEntry"] = {"create": create, "update": update, "delete": delete}
 
 
+def provision_pod_identity_associations() -> None:
+    """Add CloudFormation's AWS::EKS::PodIdentityAssociation: the emulator has the resource, but not the type."""
+    handlers = attribute(provisioners, "_RESOURCE_HANDLERS")
+    if "AWS::EKS::PodIdentityAssociation" in handlers:
+        raise EmulatorChanged("it provisions AWS::EKS::PodIdentityAssociation itself now: use that")
+    associate, delete_one = (attribute(eks, f"_{verb}_pod_identity_association") for verb in ("create", "delete"))
+
+    def create(logical_id: str, properties: Json, stack_name: str) -> tuple[str, Json]:
+        body = {
+            "namespace": properties["Namespace"],
+            "serviceAccount": properties["ServiceAccount"],
+            "roleArn": properties["RoleArn"],
+        }
+        status, _, answer = associate(properties["ClusterName"], body)
+        if status != HTTPStatus.OK:
+            raise ValueError(f"CreatePodIdentityAssociation: {json.loads(answer).get('message')}")
+        made = json.loads(answer)["association"]
+        return made["associationId"], {"AssociationArn": made["associationArn"], "AssociationId": made["associationId"]}
+
+    def update(name: str, old: Json, new: Json, stack_name: str) -> tuple[str, Json]:
+        delete(name, old)
+        return create("", new, stack_name)
+
+    def delete(name: str, properties: Json) -> None:
+        delete_one(properties["ClusterName"], name)
+
+    handlers["AWS::EKS::PodIdentityAssociation"] = {"create": create, "update": update, "delete": delete}
+
+
 def provision_api_destinations() -> None:
     """Add CloudFormation's AWS::Events::Connection and ApiDestination: the emulator has both resources, but not the
     types.

@@ -1,5 +1,7 @@
 """What a scheduler's traits mean for a recovery. Nothing else in services and operations reads them."""
 
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.policy.policy_models import PoolPolicy
 from nodeheal.ports.scheduler import Scheduler
 
@@ -37,6 +39,11 @@ def records_holder(scheduler: Scheduler) -> bool:
 def is_looked_at_before_drain(scheduler: Scheduler) -> bool:
     """Whether a drain would take a person's node, so that its placement is read first."""
     return not scheduler.traits.drain_keeps_holder
+
+
+def takes_commands(node: Node, scheduler: Scheduler) -> bool:
+    """Whether a command reaches the node: no service of AWS's takes one for a node of HyperPod."""
+    return scheduler.traits.runs_commands or node.provider is not Provider.hyperpod
 
 
 def is_behind_a_machine(scheduler: Scheduler) -> bool:

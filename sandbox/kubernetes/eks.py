@@ -18,8 +18,9 @@ from ministack.services import eks
 from nodeheal.adapters.kubernetes.nodes import UNCHECKED_TAINT
 from nodeheal.contract import names
 from sandbox import processes
+from sandbox.hyperpod import CLUSTER_ID
 from sandbox.iam import ACCOUNT, REGION
-from sandbox.kubernetes import job_controllers
+from sandbox.kubernetes import job_controllers, pod_identity
 from sandbox.kubernetes.api import ApiError
 from sandbox.kubernetes.containers import POD_MARK
 from sandbox.kubernetes.control_plane import ControlPlane
@@ -30,6 +31,8 @@ from sandbox.toml import toml
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MANIFEST = REPOSITORY / "charts" / "nodeheal.yaml"
 _UNCHECKED = ({"key": UNCHECKED_TAINT, "value": "true", "effect": "NoSchedule"},)
+_OF_HYPERPOD = f"aws:///use1-az1/sagemaker/cluster/hyperpod-{CLUSTER_ID}-"
+HEALTH_LABEL = "sagemaker.amazonaws.com/node-health-status"
 _CREATOR, _ADMINS = f"arn:aws:iam::{ACCOUNT}:root", "sandbox:admins"
 _RESTART_SECONDS = 10.0  # a kubelet's first pause before it starts a container again
 
@@ -40,6 +43,7 @@ class EksCluster:
     def __init__(self, name: str, folder: Path, emulator_url: str) -> None:
         folder.mkdir(parents=True)
         self.name = name
+        self._emulator_url = emulator_url
         self.unchecked_pools: set[str] = set()  # their nodes register with the taint of new nodes
         self._kubelets: dict[str, Kubelet] = {}
         secret = secrets.token_urlsafe(32)
@@ -80,6 +84,10 @@ class EksCluster:
 
     def install(self, config: Mapping[str, object]) -> None:
         """Install the chart's manifest, with this configuration of the agent."""
+        if admitted := pod_identity.admission(self.name, self._emulator_url):
+            path = self.plane.folder / "pod-identity.json"
+            path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": admitted}), "utf-8")
+            self.plane.apply_files(path)
         objects = list(yaml.safe_load_all(MANIFEST.read_text("utf-8")))
         for each in objects:
             if each["kind"] == "ConfigMap":
@@ -91,10 +99,15 @@ class EksCluster:
     def join(self, node: Node, gpus: int) -> None:
         """Have the node join at each of its boots, and leave with its power."""
         name = node_name(node)
+        is_hyperpod = node.spec.provider == "hyperpod"
         machine = Machine(
-            f"aws:///{REGION}a/{node.spec.node_id}",
+            f"{_OF_HYPERPOD}{node.spec.node_id}" if is_hyperpod else f"aws:///{REGION}a/{node.spec.node_id}",
             gpus=gpus,
-            labels={names.KUBERNETES_POOL_LABEL: node.spec.pool},
+            instance_type="ml.p5.48xlarge" if is_hyperpod else "p5.48xlarge",
+            labels={
+                names.KUBERNETES_POOL_LABEL: node.spec.pool,
+                **({HEALTH_LABEL: "Schedulable"} if is_hyperpod else {}),
+            },
             taints=_UNCHECKED if node.spec.pool in self.unchecked_pools else (),
         )
         kubelet = Kubelet(
@@ -144,7 +157,9 @@ class EksCluster:
 
 
 def node_name(node: Node) -> str:
-    """Return the name of the node's Node object, as EC2 names its hosts."""
+    """Return the name of the node's Node object, as HyperPod names its instances, and EC2 its hosts."""
+    if node.spec.provider == "hyperpod":
+        return f"hyperpod-{node.spec.node_id}"
     return f"ip-{node.spec.address.replace('.', '-')}.{REGION}.compute.internal"
 
 

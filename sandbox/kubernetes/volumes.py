@@ -41,7 +41,8 @@ class Volumes:
     def _files(self, source: Object) -> dict[str, bytes]:
         if "serviceAccountToken" in source:
             wanted = source["serviceAccountToken"]
-            return {wanted["path"]: self._token(int(wanted.get("expirationSeconds", 3600))).encode()}
+            audiences = [wanted["audience"]] if "audience" in wanted else []
+            return {wanted["path"]: self._token(audiences, int(wanted.get("expirationSeconds", 3600))).encode()}
         if "configMap" in source:
             wanted = source["configMap"]
             path = f"/api/v1/namespaces/{self._namespace}/configmaps/{wanted['name']}"
@@ -59,12 +60,12 @@ class Volumes:
             text = place_paths(text, self.mounts(container))
         return text
 
-    def _token(self, seconds: int) -> str:
+    def _token(self, audiences: list[str], seconds: int) -> str:
         metadata, account = self._pod["metadata"], self._pod["spec"].get("serviceAccountName", "default")
         bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
         path = f"/api/v1/namespaces/{self._namespace}/serviceaccounts/{account}/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
-        spec = {"audiences": [], "expirationSeconds": seconds, "boundObjectRef": bound}
+        spec = {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": bound}
         return str(self._api.create(path, {**request, "spec": spec})["status"]["token"])
 
     def _place(self, volume: Object) -> Path:

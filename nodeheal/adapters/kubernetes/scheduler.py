@@ -22,6 +22,7 @@ TRAITS = SchedulerTraits(
     fills_idle_nodes=True,
     records_holder=True,
     drain_keeps_holder=True,
+    runs_commands=True,
 )
 
 

@@ -36,6 +36,7 @@ class DecisionContext:
     """Everything that a decision needs beside the incident's own history. The defaults describe an unknown node."""
 
     provider: Provider = Provider.hybrid
+    takes_commands: bool = True  # diagnostics among them
     pool_nodes: int = 0
     boot_id: str = ""  # the boot that the node runs now; empty: as when the incident began
     booted_at: datetime | None = None

@@ -94,8 +94,8 @@ def _prove(builder: DecisionBuilder, progress: Progress) -> Decision:
             f"{progress.replacement} takes over only if it passes diagnostics",
             node_id=progress.replacement,
         )
-    # HyperPod takes no diagnostics: only the node itself can say that the fault is there still.
-    if builder.history.context.provider is Provider.hyperpod:
+    # Without diagnostics only the node itself can say that the fault is there still.
+    if not builder.history.context.takes_commands:
         watched = _wait_until_stable(builder, progress, "HyperPod takes no diagnostics")
         if watched is not None:
             return watched

@@ -21,6 +21,7 @@ from nodeheal.services.jobs.job_nodes import replacement_nodes, unproven_replace
 from nodeheal.services.jobs.runs import current_run, has_rebooted_since
 from nodeheal.services.recovery.pool_size import size_of
 from nodeheal.services.saving import node_of
+from nodeheal.services.scheduling import takes_commands
 
 TIMES_USED = 5  # of the newest: what took long last year says little of today
 
@@ -39,6 +40,7 @@ def build_decision_context(history: History, ports: Ports, policy: RecoveryPolic
     limits = own_limits(job, seen_hanging_by(history)) if job else ()
     context = DecisionContext(
         provider=node.provider,
+        takes_commands=takes_commands(node, ports.scheduler_of(node)),
         # Read only where it can matter: without a recent count, listing 10,000 nodes takes a second.
         pool_nodes=size_of(pool, ports) if is_crowd else 0,
         boot_id=node.boot_id,
