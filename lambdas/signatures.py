@@ -11,6 +11,7 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import NodeFact
 from nodeheal.contract.signature import EARLY_SECONDS
 from nodeheal.contract.signed_event import SignedEvent
+from nodeheal.services.intake.agent_pods import place_agent_pod
 from nodeheal.services.intake.verify_event import Forged, verify
 
 _SIGNED = "signed"
@@ -40,4 +41,4 @@ def proven(detail: Event, detail_type: str) -> dict[str, object]:
 @cache
 def node_keys() -> DynamoNodeKeys:
     """One a process, so that a key is read once."""
-    return DynamoNodeKeys(client("dynamodb"), names.HEARTBEATS_TABLE)
+    return DynamoNodeKeys(client("dynamodb"), names.HEARTBEATS_TABLE, lambda pod: place_agent_pod(pod, ports()))

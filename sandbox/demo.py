@@ -16,6 +16,7 @@ from rich.console import Console
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.simulation.latency import LATENCIES
+from sandbox import hyperpod
 from sandbox.client import Sandbox, SandboxError, is_running
 from sandbox.deployment import DeployFailed
 from sandbox.kubernetes import control_plane
@@ -130,12 +131,14 @@ def script_of(line: str, persists: bool = False, nodes: int = 3, boot_seconds: f
     return Script(line, finding.family, finding.code, persists, nodes, boot_seconds, subcode=finding.subcode)
 
 
-def deploy_for(scheduler: SchedulerKind, sandbox: Sandbox) -> float:
+def deploy_for(scheduler: SchedulerKind, sandbox: Sandbox, provider: str = "") -> float:
     """Deploy the stack with what a story on this scheduler needs; return the seconds that it took."""
     if scheduler is not SchedulerKind.KUBERNETES:
         return sandbox.deploy()
     sandbox.create_eks_cluster(CLUSTER)  # its control plane starts while the stack is deployed
-    return sandbox.deploy("-c", f"nodeheal={json.dumps({'eks_clusters': [CLUSTER]})}")
+    of_hyperpod = {"hyperpod_clusters": [hyperpod.arn()], "pod_identity_clusters": [CLUSTER]}
+    settings = {"eks_clusters": [CLUSTER], **(of_hyperpod if provider == "hyperpod" else {})}
+    return sandbox.deploy("-c", f"nodeheal={json.dumps(settings)}")
 
 
 def story_of(sandbox: Sandbox, script: Script, listener: Listener) -> Story:
@@ -161,7 +164,7 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
             screen.stage(f"--latency {options.latency}: each call is as slow as in an account")
         screen.stage(f"embedded AWS is up on {sandbox.endpoint_url}, IAM enforced")
         screen.busy("cdk deploy")
-        seconds = deploy_for(script.scheduler, sandbox)
+        seconds = deploy_for(script.scheduler, sandbox, script.provider)
         screen.stage(f"cdk deploy: the stack nodeheal in {seconds:.1f} s")
         story = story_of(sandbox, replace(script, checks=CHECKS), screen.hear)
         emails = MailFolder(sandbox.directory / "mail")

@@ -72,8 +72,9 @@ class KubernetesStory(Story):
 
     def _made_nodes(self) -> list[NodeHandle]:
         script = self.script
+        is_hyperpod = script.provider == "hyperpod"
         nodes, self._kubeconfig = self.sandbox.add_kubernetes(
-            CLUSTER, script.pool, script.nodes, checks=(*script.checks, "kubernetes_node")
+            CLUSTER, script.pool, script.nodes, checks=(*script.checks, "kubernetes_node"), hyperpod=is_hyperpod
         )
         self._api = Api.of_kubeconfig(self._kubeconfig)
         self._await(self._are_ready, READY_SECONDS, "all nodes of the cluster are Ready")

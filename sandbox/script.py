@@ -82,7 +82,7 @@ class Script:
         if self.scheduler is SchedulerKind.SLURM:
             return "Slurm nodes"
         if self.scheduler is SchedulerKind.KUBERNETES:
-            return "EC2 nodes of an EKS cluster"
+            return f"{'HyperPod' if self.provider == 'hyperpod' else 'EC2'} nodes of an EKS cluster"
         return "ECS Anywhere nodes" if self.provider == "hybrid" else f"EC2 nodes ({self.provider})"
 
     @property

@@ -98,6 +98,12 @@ READ_KEYS = Permission(
     ("dynamodb:GetItem",),
     ("{heartbeats}",),
 )
+PLACE_AGENT_PODS = Permission(
+    "record which machine a pod of the agent is on",
+    ("dynamodb:UpdateItem",),
+    ("{heartbeats}",),
+    only_keys(f"{names.AGENT_POD_KEY}*"),
+)
 SEE_INSTANCE_TAGS = Permission(
     "see whether an operator has tagged the instance of an unknown node as enrolled; the call takes no resource",
     ("ec2:DescribeInstances",),
@@ -299,10 +305,16 @@ ASK_CONTROLLER = (ASK_CLUSTERS, SEE_COMMAND)
 
 
 def on_kubernetes(permissions: Sequence[Permission], eks_clusters: Sequence[str]) -> tuple[Permission, ...]:
-    """Return what a function needs to send the commands of SSM as Jobs instead, and to look at them."""
+    """Return what a function needs to ask a cluster what it asks SSM elsewhere: commands, and whether a node answers.
+
+    One that reads keys asks as well which machine a pod of the agent is on.
+    """
+    if not eks_clusters:
+        return ()
     given = {action for permission in permissions for action in permission.actions}
-    commands, asks = {"ssm:SendCommand", "ssm:GetCommandInvocation"}, ASK_CLUSTERS
-    return (asks,) if eks_clusters and given & commands and asks not in permissions else ()
+    of_ssm = {"ssm:SendCommand", "ssm:GetCommandInvocation", "ssm:DescribeInstanceInformation"}
+    asks = (ASK_CLUSTERS,) if given & of_ssm and ASK_CLUSTERS not in permissions else ()
+    return (*asks, PLACE_AGENT_PODS) if READ_KEYS in permissions else asks
 
 
 def in_vpc(function: str) -> tuple[Permission, ...]:

@@ -84,17 +84,16 @@ class EksCluster:
 
     def install(self, config: Mapping[str, object]) -> None:
         """Install the chart's manifest, with this configuration of the agent."""
-        if admitted := pod_identity.admission(self.name, self._emulator_url):
-            path = self.plane.folder / "pod-identity.json"
-            path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": admitted}), "utf-8")
-            self.plane.apply_files(path)
-        objects = list(yaml.safe_load_all(MANIFEST.read_text("utf-8")))
+        admission = pod_identity.admission(self.name, self._emulator_url)
+        objects = [*admission, *yaml.safe_load_all(MANIFEST.read_text("utf-8"))]
         for each in objects:
             if each["kind"] == "ConfigMap":
                 each["data"]["agent.toml"] = toml(config)
         path = self.plane.folder / "nodeheal.json"
         path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": _flat(objects)}), "utf-8")
         self.plane.apply_files(path)
+        if admission:
+            self.plane.daemons.wait(lambda: pod_identity.is_admitted(self.plane.api), "pods get their tokens", 30.0)
 
     def join(self, node: Node, gpus: int) -> None:
         """Have the node join at each of its boots, and leave with its power."""

@@ -15,13 +15,21 @@ from ministack.core.responses import request_scope
 from ministack.services import eks
 from ministack.services import iam as iam_store
 
+from nodeheal.contract import names
 from sandbox.aws_json import AwsError, Json
 from sandbox.iam import ACCOUNT, REGION, SESSION_SECONDS, begin_session
-from sandbox.kubernetes.api import Api
+from sandbox.kubernetes.api import Api, ApiError
 
 PREFIX = "/_pod-identity/"  # followed by the cluster
 AUDIENCE = "pods.eks.amazonaws.com"
 _FOLDER, _TOKEN = "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount", "eks-pod-identity-token"
+_VOLUME = {"name": "empty", "emptyDir": {}}
+_CONTAINER = {
+    "name": "main",
+    "image": "none",
+    "env": [{"name": "A", "value": "a"}],
+    "volumeMounts": [{"name": "empty", "mountPath": "/empty"}],
+}
 _USER = "system:serviceaccount:"
 _EXTRA = "authentication.kubernetes.io/"
 
@@ -65,6 +73,17 @@ def admission(cluster: str, endpoint_url: str) -> list[dict[str, Any]]:
         {**named, "kind": "MutatingAdmissionPolicy", "spec": spec},
         {**named, "kind": "MutatingAdmissionPolicyBinding", "spec": binding},
     ]
+
+
+def is_admitted(api: Api) -> bool:
+    """Whether the API server applies the admission: it takes a second or two to notice one."""
+    pod = {"serviceAccountName": names.KUBERNETES_AGENT, "containers": [_CONTAINER], "volumes": [_VOLUME]}
+    path = f"/api/v1/namespaces/{names.KUBERNETES_NAMESPACE}/pods?dryRun=All"
+    try:
+        made = api.create(path, {"metadata": {"name": "admission"}, "spec": pod})
+    except ApiError:  # the service account is new as well
+        return False
+    return any(volume["name"] == _TOKEN for volume in made["spec"]["volumes"])
 
 
 def credentials(cluster: str, api: Api, token: str) -> Json:

@@ -339,6 +339,6 @@ def test_only_functions_that_ask_clusters_run_in_a_vpc_and_their_code_makes_no_i
             assert (key, f"function:{spec.deployed_name}" in json.dumps(arn)) == ("lambda:SourceFunctionArn", True)
         else:
             assert (makes, networks[spec.deployed_name]) == ([], None)
-    assert {"isolate_node", "replace_node"} <= ask < {spec.stem for spec in FUNCTIONS}
+    assert {"isolate_node", "replace_node", "sweep", "decide_next_step"} <= ask < {spec.stem for spec in FUNCTIONS}
     assert not [f for _, f in real.of_type("AWS::Lambda::Function") if "VpcConfig" in f["Properties"]]
     assert named.body["Outputs"][names.FUNCTION_GROUPS_OUTPUT]["Value"] == "sg-0123456789abcdef0"

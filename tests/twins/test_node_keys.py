@@ -27,7 +27,12 @@ class Table:
 
     def __init__(self, client: Any) -> None:
         self.client, self.reads, self.now = client, 0, 0.0
-        self.keys = DynamoNodeKeys(self, names.HEARTBEATS_TABLE, lambda: self.now)  # type: ignore[arg-type]
+        self.on_machine, self.asked = dict[AgentPod, str](), list[AgentPod]()
+        self.keys = DynamoNodeKeys(self, names.HEARTBEATS_TABLE, self.place, lambda: self.now)  # type: ignore[arg-type]
+
+    def place(self, pod: AgentPod) -> str | None:
+        self.asked.append(pod)
+        return self.on_machine.get(pod)
 
     def get_item(self, **asked: Any) -> Any:
         self.reads += 1
@@ -118,8 +123,25 @@ def test_a_machines_new_pod_is_believed_soon_after_it_is_placed_and_the_old_one_
     heartbeats.place(NEW_POD, MACHINE, NOW + timedelta(days=15))
 
     assert [table.keys.is_agent_of(MACHINE, NEW_POD.signer) for _ in range(100)] == [False] * 100
-    assert table.reads == 1
+    assert (table.reads, table.asked) == (1, [])
     table.now = LACKING_SECONDS
 
     assert table.keys.is_agent_of(MACHINE, NEW_POD.signer)
     assert not table.keys.is_agent_of(MACHINE, POD.signer)
+
+
+def test_of_a_pod_that_nobody_has_placed_its_cluster_is_asked_at_once_and_then_no_more(table: Table) -> None:
+    table.on_machine[POD] = MACHINE
+
+    assert [table.keys.is_agent_of(MACHINE, POD.signer) for _ in range(3)] == [True] * 3
+    assert table.asked == [POD]
+
+
+def test_a_pod_that_speaks_for_a_thousand_machines_has_its_cluster_asked_once_in_a_while(table: Table) -> None:
+    table.on_machine[POD] = MACHINE
+
+    assert not any(table.keys.is_agent_of(f"i-{number:017x}", POD.signer) for number in range(100, 1_100))
+    assert table.asked == [POD]
+    table.now = LACKING_SECONDS
+
+    assert table.keys.is_agent_of(MACHINE, POD.signer)

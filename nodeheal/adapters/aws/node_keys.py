@@ -8,10 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nodeheal.adapters.aws.calls import throttles_named
 from nodeheal.contract import names
+from nodeheal.contract.agent_pod import AgentPod
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient
@@ -26,6 +27,9 @@ KEY_CHARACTERS = 64  # in Base64: 44
 KEYS_OF_ONE = 8  # a node has one, and at most three old ones
 
 
+Kept = TypeVar("Kept")
+
+
 @dataclass(frozen=True)
 class _Read:
     at: float
@@ -37,30 +41,45 @@ class DynamoNodeKeys:
     time.
     """
 
-    def __init__(self, client: "DynamoDBClient", table: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        client: "DynamoDBClient",
+        table: str,
+        place: Callable[[AgentPod], str | None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`place`: asks the pod's cluster which machine it is on, and records that."""
         self._client = client
         self._table = table
+        self._place = place
         self._monotonic = monotonic
         self._known: OrderedDict[str, _Read] = OrderedDict()
-        self._pods: OrderedDict[str, tuple[float, str]] = OrderedDict()  # when it was read, and the pod
+        self._pods: OrderedDict[str, tuple[float, str]] = OrderedDict()  # by machine: when it was read, and the pod
+        self._asked: OrderedDict[str, float] = OrderedDict()  # by pod: when its cluster was
 
     def find(self, signer: str, key_id: str) -> bytes | None:
         now, read = self._monotonic(), self._known.get(signer)
         if read is None or now - read.at >= (FRESH_SECONDS if key_id in read.keys else LACKING_SECONDS):
             read = _Read(now, self._keys_of(signer))
-            self._known[signer] = read
-            while len(self._known) > NODES_KEPT:
-                self._known.popitem(last=False)
+            _keep(self._known, signer, read)
         return read.keys.get(key_id)
 
     def is_agent_of(self, machine_id: str, signer: str) -> bool:
         now, (read_at, pod) = self._monotonic(), self._pods.get(machine_id, (-math.inf, ""))
         if now - read_at >= (FRESH_SECONDS if pod == signer else LACKING_SECONDS):
             pod = self._item(f"{names.AGENT_POD_KEY}{machine_id}").get(names.AGENT_POD, {}).get("S", "")
-            self._pods[machine_id] = (now, pod)
-            while len(self._pods) > NODES_KEPT:
-                self._pods.popitem(last=False)
+            if pod != signer and self._machine_of(signer, now) == machine_id:
+                pod = signer
+            _keep(self._pods, machine_id, (now, pod))
         return bool(pod == signer)
+
+    def _machine_of(self, signer: str, now: float) -> str | None:
+        """Ask the pod's cluster, but not for each event: a node may sign any number, about any others."""
+        pod = AgentPod.of_signer(signer)
+        if pod is None or now - self._asked.get(signer, -math.inf) < LACKING_SECONDS:
+            return None
+        _keep(self._asked, signer, now)
+        return self._place(pod)
 
     def _item(self, name: str) -> Mapping[str, Any]:
         with throttles_named("GetItem"):
@@ -77,6 +96,12 @@ class DynamoNodeKeys:
             if name.startswith(names.HEARTBEAT_KEY_PREFIX)
         )
         return dict(islice(((key_id, key) for key_id, key in written if key), KEYS_OF_ONE))
+
+
+def _keep(known: "OrderedDict[str, Kept]", name: str, value: Kept) -> None:
+    known[name] = value
+    while len(known) > NODES_KEPT:
+        known.popitem(last=False)
 
 
 def _decoded(text: str) -> bytes:

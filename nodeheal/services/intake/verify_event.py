@@ -22,7 +22,7 @@ class NodeKeys(Protocol):
         """The key; None where the item has none by that name now."""
 
     def is_agent_of(self, machine_id: str, signer: str) -> bool:
-        """Whether the cluster's API server has said that this pod runs the agent on this machine."""
+        """Whether its cluster says that this pod runs the agent on this machine. Raises NotAccepted."""
 
 
 def verify(event: SignedEvent, detail_type: str, keys: NodeKeys, roles: Collection[str], now: float) -> SignedText:
@@ -51,6 +51,6 @@ def verify(event: SignedEvent, detail_type: str, keys: NodeKeys, roles: Collecti
     if event.pod is None and node_id != event.machine_id:
         raise Forged(f"{event.machine_id} signed an event about another node")
     if event.pod is not None and not keys.is_agent_of(node_id, event.signer):
-        # The sweep asks the cluster within a minute. What another machine's pod has signed ends in the same queue.
+        # Its cluster may not know the pod yet, or no more. What the pod of another machine has signed is no better.
         raise NotAccepted(f"{event.signer} is not known as the agent of {node_id[:64]}; its event is taken again later")
     return text
