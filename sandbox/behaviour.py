@@ -14,6 +14,7 @@ class Behaviour:
     full_subnets: tuple[str, ...] = ()  # where launches fail in any case
     reservation_size: int = 0  # capacity of each reservation; 0: any number
     launch_seconds: float = 0.0  # time that a new machine takes in addition to a boot
+    hyperpod_recovery: str = ""  # NodeRecovery of every cluster of HyperPod; empty: as each is made
     hyperpod_refuses: str = ""  # the code with which HyperPod refuses every reboot and replacement, in `Failed`
     retry_seconds: float = 0.5  # pause of a group after a failed launch
     event_seconds: float = 0.0  # time of an event from its source to its rule's target

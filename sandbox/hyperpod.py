@@ -91,7 +91,8 @@ class HyperPod:
     def describe_cluster(self, caller: Caller, request: Json) -> Json:
         """DescribeCluster."""
         cluster = self._allowed(caller, "DescribeCluster", request)
-        recovery = {"NodeRecovery": cluster.recovery} if cluster.recovery is not None else {}
+        mode = self._behaviour.hyperpod_recovery or cluster.recovery
+        recovery = {"NodeRecovery": mode} if mode is not None else {}
         return {"ClusterArn": cluster.arn, "ClusterStatus": "InService", "InstanceGroups": [], **recovery}
 
     def describe_cluster_node(self, caller: Caller, request: Json) -> Json:

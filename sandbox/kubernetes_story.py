@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from nodeheal.adapters.kubernetes.nodes import machine_of
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import JobState
 from sandbox.client import NodeHandle, free_port
@@ -85,11 +86,7 @@ class KubernetesStory(Story):
 
     def _names(self) -> dict[str, str]:
         """Return the machine of each ready node, by the node's name."""
-        return {
-            node["metadata"]["name"]: node["spec"]["providerID"].rpartition("/")[2]
-            for node in self.nodes_of_pool()
-            if _is_ready(node)
-        }
+        return {node["metadata"]["name"]: machine_of(node) for node in self.nodes_of_pool() if _is_ready(node)}
 
     def nodes_of_pool(self) -> list[dict[str, Any]]:
         """Return the Node objects of the story's pool."""

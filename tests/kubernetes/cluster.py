@@ -3,7 +3,7 @@
 import itertools
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,14 @@ def shell(script: str) -> Object:
 def end_of(pod: Object) -> Object:
     """How the pod's first container has ended."""
     return dict(pod["status"]["containerStatuses"][0]["state"]["terminated"])
+
+
+def marks(nodes: Iterable[Object]) -> list[tuple[bool, list[str]]]:
+    """Of each node: whether it is cordoned, and the keys of its taints."""
+    return [
+        (bool(node["spec"].get("unschedulable")), [taint["key"] for taint in node["spec"].get("taints", [])])
+        for node in nodes
+    ]
 
 
 def is_on(node: str) -> Object:

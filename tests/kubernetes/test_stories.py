@@ -22,6 +22,7 @@ from sandbox.report import judge, make_report
 from sandbox.script import SUBJECTS, Expected, Script
 from sandbox.stories import STORIES, fallen
 from sandbox.story import Story
+from tests.kubernetes.cluster import marks
 
 pytestmark = [pytest.mark.emulated, pytest.mark.skipif(bool(why_missing()), reason=why_missing())]
 RECOVERED = SUBJECTS[Ending.RECOVERED]
@@ -50,15 +51,6 @@ def expects(*mails: str) -> Expected:
     return Expected(Ending.RECOVERED, finishes=True, restarts=True, mails=mails)
 
 
-def marks(story: KubernetesStory) -> list[tuple[bool, list[str]]]:
-    """Of each node of the pool: whether it is cordoned, and the keys of its taints."""
-    nodes = story.nodes_of_pool()
-    return [
-        (bool(node["spec"].get("unschedulable")), [taint["key"] for taint in node["spec"].get("taints", [])])
-        for node in nodes
-    ]
-
-
 @pytest.fixture(scope="module")
 def healed(cloud: Sandbox) -> Played:
     return play(cloud, "fallen", fallen())
@@ -71,7 +63,7 @@ def test_a_gpu_falls_off_the_bus_and_the_job_goes_on_elsewhere_from_its_checkpoi
     assert steps == ["ISOLATE", "FREEZE_EVIDENCE", "REBOOT", "DIAGNOSE", "RETURN"]
     assert report["attempts"] == {"REBOOT": 1}
     assert report["step_at_fault"] - 20 <= report["resumed_from_step"] < report["final_step"]
-    story.wait(lambda: marks(story) == [(False, [])] * 3, "no node has a mark of nodeheal's")
+    story.wait(lambda: marks(story.nodes_of_pool()) == [(False, [])] * 3, "no node has a mark of nodeheal's")
 
 
 def test_the_job_was_restarted_once_and_its_object_says_so(healed: Played) -> None:
@@ -126,7 +118,7 @@ def test_an_uncordon_by_a_person_while_the_node_is_healed_is_not_undone(cloud: S
     assert [text for _, kind, text in story.told.lines if kind == "person"] == [
         "somebody uncordons the node, and leaves nodeheal's taint"
     ]
-    story.wait(lambda: marks(story) == [(False, [])] * 3, "no node has a mark of nodeheal's")
+    story.wait(lambda: marks(story.nodes_of_pool()) == [(False, [])] * 3, "no node has a mark of nodeheal's")
 
 
 def test_a_new_node_takes_no_pod_before_it_has_passed_its_diagnostics(cloud: Sandbox, healed: Played) -> None:
