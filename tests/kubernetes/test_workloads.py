@@ -134,6 +134,42 @@ def test_a_gang_is_restarted_whole_and_once_on_other_nodes(place: Place, kind: s
     assert place.tasks() == []
 
 
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+AUTO_RESTART = {
+    "metadata": {"name": "job-auto-restart"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "job-auto-restart"},
+    "subjects": [
+        {"kind": "User", "name": "hyperpod-service-linked-role", "apiGroup": "rbac.authorization.k8s.io"},
+    ],
+}
+
+
+def test_what_hyperpod_restarts_by_itself_is_left_to_it_on_its_nodes(place: Place) -> None:
+    training(place, "pytorch", **CONSENT)
+    place.node = replace(place.node, provider=Provider.hyperpod)
+    assert place.isolates().may_be_stopped
+
+    place.cluster.create(BINDINGS, AUTO_RESTART)
+
+    task = place.task()
+    assert (task.may_be_stopped, "which HyperPod restarts by itself" in task.name) == (False, True)
+    place.node = replace(place.node, provider=Provider.ec2)
+    assert place.task().may_be_stopped
+
+
+def test_a_pod_of_hyperpods_own_job_is_moved_off_the_node_and_its_job_is_left_alone(place: Place) -> None:
+    place.name = name = place.cluster.name("hyperpod")
+    owner = {"apiVersion": "sagemaker.amazonaws.com/v1", "kind": "HyperPodPyTorchJob", "name": name, "uid": "0000"}
+    metadata = {"name": name, "ownerReferences": [{**owner, "controller": True}]}
+    spec = {"nodeName": place.broken.name, "containers": [shell("sleep 60")], "terminationGracePeriodSeconds": 1}
+    place.cluster.create(PODS, {"metadata": metadata, "spec": spec})
+    task = place.isolates()
+
+    assert (task.may_be_stopped, f"of HyperPodPyTorchJob {name}" in task.name) == (True, True)
+    assert place.stops(task)
+    place.cluster.wait(lambda: not place.cluster.pod(name), "the pod has gone")
+
+
 def test_while_its_pods_are_ending_a_gang_is_not_resumed(place: Place) -> None:
     path, _ = training(place, "pytorch", **CONSENT)
     task = place.isolates()

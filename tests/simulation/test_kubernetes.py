@@ -93,7 +93,7 @@ CASES: dict[str, tuple[str, Break, Callable[[World], None], KubernetesJobs]] = {
     ),
     "a pod of nobody": (
         "tasks_of_others_are_left_alone",
-        cut(workloads._task_of_pod, "root is not None and root.kind_name in _OF_SERVICES", "True"),
+        cut(workloads._task_of_pod, "root is not None and root.kind_name in _MADE_AGAIN", "True"),
         one_fault,
         replace(KUBERNETES, bare=1.0),
     ),

@@ -42,6 +42,7 @@ from nodeheal.adapters.kubernetes.notes import (
     restarts_of,
 )
 from nodeheal.adapters.kubernetes.power import is_proven_off
+from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -51,7 +52,10 @@ _KIND = re.compile(r"[A-Za-z0-9]{1,63}")
 _KEPT_OFF_BY = (ISOLATED_TAINT, "node.kubernetes.io/unschedulable")
 _MIRROR = "kubernetes.io/config.mirror"  # of a pod that the kubelet made from a file
 _ENDED = ("Succeeded", "Failed")
-_OF_SERVICES = ("ReplicaSet", "StatefulSet", "ReplicationController")
+# Whose controllers make an evicted pod again. HyperPod's training operator restarts such a job by itself.
+_MADE_AGAIN = ("ReplicaSet", "StatefulSet", "ReplicationController", "HyperPodPyTorchJob")
+# By this binding of its chart HyperPod restarts PyTorchJobs whose owners consent, in the account of AWS's.
+_JOB_AUTO_RESTART = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/job-auto-restart"
 
 
 class KubernetesWorkloads:
@@ -62,7 +66,8 @@ class KubernetesWorkloads:
 
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
         with refusals_named(f"pods of {placement.name}"):
-            return _tasks_on(placement.name, self._clusters.api(node.cluster.name))
+            is_hyperpod = node.provider is Provider.hyperpod
+            return _tasks_on(placement.name, self._clusters.api(node.cluster.name), is_hyperpod=is_hyperpod)
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         api, what = self._clusters.api(node.cluster.name), json.loads(task.scheduler_json)
@@ -108,7 +113,7 @@ class KubernetesWorkloads:
                 raise NotAccepted(f"{waiting}; {error}") from error
 
 
-def _tasks_on(name: str, api: KubernetesApi) -> list[UnmanagedTask]:
+def _tasks_on(name: str, api: KubernetesApi, *, is_hyperpod: bool) -> list[UnmanagedTask]:
     """Return what others run on the node of this name: a gang once, and each pod of anything else."""
     tasks: dict[str, UnmanagedTask] = {}
     for pod in api.pages("/api/v1/pods", fieldSelector=f"spec.nodeName={name},{OF_OTHERS}"):
@@ -118,7 +123,7 @@ def _tasks_on(name: str, api: KubernetesApi) -> list[UnmanagedTask]:
         if root is not None and root.kind_name == "DaemonSet":
             continue
         if root is not None and root.kind is not None and root.resource is not None:
-            task = _task_of_gang(pod, root, root.kind, root.resource, api)
+            task = _task_of_gang(pod, root, root.kind, root.resource, api, is_hyperpod=is_hyperpod)
         else:
             group = group_of(pod, api)
             task = _task_of_pod(pod, root) if group is None else _task_of_group(group)
@@ -133,7 +138,7 @@ def _task_of_pod(pod: Object, root: RootOwner | None) -> UnmanagedTask:
     return UnmanagedTask(
         task_id=metadata["uid"],
         name=f"pod {metadata['namespace']}/{metadata['name']}{owner}",
-        may_be_stopped=root is not None and root.kind_name in _OF_SERVICES,
+        may_be_stopped=root is not None and root.kind_name in _MADE_AGAIN,
         scheduler_json=_dumped("v1", "Pod", metadata),
     )
 
@@ -151,7 +156,9 @@ def _task_of_group(group: Group) -> UnmanagedTask:
     )
 
 
-def _task_of_gang(pod: Object, root: RootOwner, kind: GangKind, job: Object, api: KubernetesApi) -> UnmanagedTask:
+def _task_of_gang(
+    pod: Object, root: RootOwner, kind: GangKind, job: Object, api: KubernetesApi, *, is_hyperpod: bool
+) -> UnmanagedTask:
     namespace, address = pod["metadata"]["namespace"], owner_address(job)
     consent, then, before = may_restart(job, kind), "", ""
     if is_queued(job):
@@ -162,6 +169,8 @@ def _task_of_gang(pod: Object, root: RootOwner, kind: GangKind, job: Object, api
         then = ", which queues again at Kueue" if consent else ""
         if workload is not None and workload.is_active and workload.is_evicted:
             then, before = "", "was evicted by Kueue, and queues there again"
+    if consent and is_hyperpod and root.kind_name == "PyTorchJob" and api.find(_JOB_AUTO_RESTART) is not None:
+        consent, then = False, ", which HyperPod restarts by itself"
     if consent and _tolerates_isolation(pod):
         consent, then = False, ", whose pods tolerate every taint and would come back to this node"
     return UnmanagedTask(
