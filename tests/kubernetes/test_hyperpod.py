@@ -66,7 +66,8 @@ def test_the_label_says_what_the_isolation_is_and_hyperpods_taint_goes_with_it(
     cluster: Cluster, gate: KubernetesGate, before: str | None, isolated: str
 ) -> None:
     kubelet = on_hyperpod(cluster, TAINT)
-    cluster.api.patch(f"/api/v1/nodes/{kubelet.name}", {"metadata": {"labels": {HEALTH: before}}})
+    ada = cluster.plane.api_of("ada", ["system:masters", "nodeheal:operators"])
+    ada.patch(f"/api/v1/nodes/{kubelet.name}", {"metadata": {"labels": {HEALTH: before}}})
     node = record_of(kubelet)
 
     drain(gate, node)
