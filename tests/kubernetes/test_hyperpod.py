@@ -10,6 +10,7 @@ from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.hyperpod import DEEP_CHECK, HEALTH
+from nodeheal.adapters.kubernetes.node_words import KubernetesNodeWords, NodeWords
 from nodeheal.adapters.kubernetes.nodes import ISOLATED_TAINT, machine_in
 from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldBySystem
 from nodeheal.domain.fleet.node import Node
@@ -137,7 +138,7 @@ def _labels(**labels: str | None) -> dict[str, Any]:
 def test_the_functions_change_hyperpods_marks_with_their_isolation_only(
     cluster: Cluster, clusters: EksClusters, taints: list[dict[str, str]], change: dict[str, Any]
 ) -> None:
-    kubelet = on_hyperpod(cluster, instance_group_name="workers")
+    kubelet = on_hyperpod(cluster, instance_group_name="workers", fault_types="NvidiaErrorReboot")
     path = f"/api/v1/nodes/{kubelet.name}"
     cluster.api.patch(path, {"spec": {"taints": taints}})
 
@@ -172,3 +173,16 @@ def test_the_functions_change_no_label_of_a_node_that_is_not_hyperpods(cluster: 
         with pytest.raises(ApiError) as refused:
             functions.patch(path, {"spec": {"taints": [ISOLATED]}, **_labels(node_health_status="Unschedulable")})
         assert refused.value.status == 403
+
+
+def test_hyperpods_words_are_read_and_cut_to_what_fits(cluster: Cluster, clusters: EksClusters) -> None:
+    said = {"node_health_status": "Unschedulable", "deep_health_check_status": "Failed"}
+    kubelet = on_hyperpod(cluster, **said, fault_types="NvidiaErrorTerminate", fault_reasons="Xid74")
+    details = {"sagemaker.amazonaws.com/fault-details": "x" * 100_000}
+    cluster.api.patch(f"/api/v1/nodes/{kubelet.name}", {"metadata": {"annotations": details}})
+
+    words = KubernetesNodeWords(clusters).of(record_of(kubelet))
+
+    held = HeldBySystem("HyperPod", f"{DEEP_CHECK}=Failed")
+    faults = ("NvidiaErrorTerminate", "Xid74", "x" * 500)
+    assert words == NodeWords(kubelet.name, False, held, "Unschedulable", "Failed", *faults)
