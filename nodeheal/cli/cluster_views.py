@@ -1,4 +1,4 @@
-"""Views of what Slurm and Kubernetes say about nodes, and of the jobs that they run. They stand beside nodeheal's own."""
+"""Views of what Slurm and Kubernetes say of nodes, and of the jobs that they run. They stand beside nodeheal's own."""
 
 from typing import Literal
 
