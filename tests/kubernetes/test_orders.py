@@ -2,24 +2,32 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.hyperpod import FAULT_TYPES, HEALTH
 from nodeheal.adapters.kubernetes.nodes import machine_in
 from nodeheal.adapters.kubernetes.orders import POLICY, KubernetesOrders
-from nodeheal.contract.vocabulary import Action, SchedulerKind
+from nodeheal.contract.vocabulary import Action, Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.cluster import Cluster as InCluster
 from nodeheal.domain.fleet.node_order import NodeOrder
+from nodeheal.services.operators.take_orders import take_orders
 from sandbox.kubernetes.api import Api, ApiError
 from sandbox.kubernetes.control_plane import ControlPlane
 from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.test_hyperpod import PLACE
+from tests.unit.builders import ACT, behave_as, memory_ports, stored_node
+
+if TYPE_CHECKING:
+    from tests.unit.builders import FrozenClock
 
 REBOOT, REPLACE = "UnschedulablePendingReboot", "UnschedulablePendingReplacement"
 BINDING = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{POLICY}"
@@ -65,7 +73,10 @@ def person(cluster: Cluster) -> Iterator[Callable[..., Api]]:
 
 @pytest.fixture
 def kubelet(cluster: Cluster) -> Kubelet:
-    return cluster.node(place=PLACE)
+    """A node of HyperPod, where the policy is in force: that takes a second or two."""
+    kubelet = cluster.node(place=PLACE)
+    cluster.wait(lambda: is_refused(cluster.api, kubelet), "the policy is in force")
+    return kubelet
 
 
 def pending(clusters: EksClusters, *kubelets: Kubelet) -> list[NodeOrder]:
@@ -207,3 +218,32 @@ def test_where_the_policy_is_not_in_force_a_label_is_a_request_only(
 def test_a_cluster_that_does_not_admit_the_functions_is_asked_again(plane: ControlPlane) -> None:
     with pytest.raises(NotAccepted, match="nodes of cluster training: 401"):
         KubernetesOrders(eks.clusters(plane, eks.STRANGER)).pending(HERE)
+
+
+def test_a_person_orders_the_same_again_once_the_node_is_back_and_not_before(
+    person: Callable[..., Api], kubelet: Kubelet, clusters: EksClusters
+) -> None:
+    ports, gate = memory_ports(), KubernetesGate(clusters)
+    behave_as(ports, orders=KubernetesOrders(clusters))
+    ada, name = person("ada", "nodeheal:operators"), machine_in(kubelet.machine.provider_id)
+    ports.nodes.save(replace(eks.record(name), provider=Provider.hyperpod))
+
+    def look() -> list[str]:
+        return take_orders([HERE], ports.clock() + timedelta(minutes=1), ports, ACT)
+
+    def given_back() -> None:
+        node = stored_node(ports, name)
+        gate.drain_all([node], [name])
+        gate.undrain(node, gate.placement_of(node))
+        ports.nodes.save(replace(node, open_incident=None))
+
+    taken = [look()]
+    label(ada, kubelet, health=REBOOT)
+    taken += [look(), look()]
+    given_back()
+    taken.append(look())
+    label(ada, kubelet, health=REBOOT)
+    cast("FrozenClock", ports.clock).advance(60)
+    taken.append(look())
+
+    assert taken == [[], [name], [], [], [name]]

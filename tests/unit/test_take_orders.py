@@ -12,6 +12,8 @@ from nodeheal.contract.names import NEEDS_APPROVAL, OPERATOR_REQUEST, OPERATOR_S
 from nodeheal.contract.vocabulary import (
     Action,
     Awaited,
+    Ending,
+    Escalation,
     IncidentState,
     NodeState,
     Outcome,
@@ -165,6 +167,17 @@ def test_an_order_that_anybody_could_give_asks_for_approval_whatever_the_mode(mo
     assert (decision.step, decision.awaits, decision.action) == (Step.WAIT, Awaited.APPROVAL, Action.REBOOT)
     assert "it is not known that who asks for it may" in decision.reason
     assert story.then(Outcome.DONE).next().step is Step.ISOLATE
+    assert story.isolated().next().step is Step.REBOOT
+
+
+def test_an_order_that_is_not_approved_goes_to_a_human_and_touches_nothing() -> None:
+    it = World()
+    it.mark(is_authorised=False)
+    it.look()
+
+    decision = Story(it.roots[0]).then(Outcome.REFUSED).next()
+
+    assert (decision.ending, decision.escalation) == (Ending.HANDED_TO_A_HUMAN, Escalation.APPROVAL_REFUSED)
 
 
 def test_what_stood_at_the_first_look_at_a_cluster_asks_for_approval_and_what_comes_later_does_not() -> None:
