@@ -173,6 +173,7 @@ FUNCTIONS = (
         (
             CHANGE,
             *ASK_LIVENESS_PROBES,
+            ASK_CLUSTERS,
             SEE_HOLDER,
             SEE_NODE,
             SEE_TASKS,

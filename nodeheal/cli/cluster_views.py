@@ -1,4 +1,4 @@
-"""Views of what Slurm says about nodes, and of jobs that other schedulers run. They stand beside nodeheal's own."""
+"""Views of what Slurm and Kubernetes say of nodes, and of the jobs that they run. They stand beside nodeheal's own."""
 
 from typing import Literal
 
@@ -26,10 +26,27 @@ class NodeRowWithSlurm(NodeRow):
     slurm: SlurmNodeView | None
 
 
-class NodeViewWithSlurm(NodeView):
-    """A node, with what Slurm says of it; None: it is no node of Slurm's."""
+class KubernetesNodeView(View):
+    """A node as Kubernetes has it, with HyperPod's labels and annotation. Where only words are known, they are the
+    summary.
+    """
+
+    name: str | None = None
+    is_in_service: bool | None = None
+    held_by: str | None = None
+    node_health_status: str | None = None
+    deep_health_check_status: str | None = None
+    fault_types: str | None = None
+    fault_reasons: str | None = None
+    fault_details: str | None = None
+    summary: str
+
+
+class NodeViewWithCluster(NodeView):
+    """A node, with what its cluster's scheduler says of it; None: it has another one."""
 
     slurm: SlurmNodeView | None
+    kubernetes: KubernetesNodeView | None
 
 
 class ForeignJobRow(View):

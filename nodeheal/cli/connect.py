@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from nodeheal.adapters.aws.marks import AwsMarks
     from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
     from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+    from nodeheal.adapters.kubernetes.access import EksClusters
     from nodeheal.adapters.kubernetes.jobs import KubernetesJobs
+    from nodeheal.adapters.kubernetes.node_words import KubernetesNodeWords
     from nodeheal.adapters.slurm.controller import SlurmController
     from nodeheal.api.acts import ControlPlane
     from nodeheal.contract.acts import Act, ActDone
@@ -157,12 +159,25 @@ def slurm() -> "SlurmController":
 
 
 def kubernetes() -> "KubernetesJobs":
-    """The jobs of EKS clusters. They are asked from several threads, so the default session's clients are made here."""
-    from nodeheal.adapters.kubernetes.access import EksClusters
+    """The jobs of EKS clusters."""
     from nodeheal.adapters.kubernetes.jobs import KubernetesJobs
 
+    return KubernetesJobs(_eks_clusters())
+
+
+def kubernetes_nodes() -> "KubernetesNodeWords":
+    """The nodes of EKS clusters, as these have them."""
+    from nodeheal.adapters.kubernetes.node_words import KubernetesNodeWords
+
+    return KubernetesNodeWords(_eks_clusters())
+
+
+def _eks_clusters() -> "EksClusters":
+    """They are asked from several threads, so the default session's clients are made here."""
+    from nodeheal.adapters.kubernetes.access import EksClusters
+
     clients = {service: client(service) for service in ("eks", "sts")}
-    return KubernetesJobs(EksClusters(clients.__getitem__))
+    return EksClusters(clients.__getitem__)
 
 
 def acting_ports(table: str) -> "Ports":

@@ -111,7 +111,8 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
 def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one node: its state, why and since when, and what nodeheal may still do with it."""
     from nodeheal.api import node_queries, records
-    from nodeheal.cli.cluster_views import NodeViewWithSlurm
+    from nodeheal.cli import kubernetes
+    from nodeheal.cli.cluster_views import NodeViewWithCluster
     from nodeheal.cli.lookup import node_named
     from nodeheal.cli.node_view import as_text
     from nodeheal.cli.slurm import node_words, slurm_node, view_of
@@ -121,15 +122,18 @@ def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, ou
         world = connect.ports(table)
         name = node_named(node, world)
         view = node_queries.node(name, world, connect.policy())
-        on_slurm = slurm_node(records.node(name, world))
+        record = records.node(name, world)
+        on_slurm, on_kubernetes = slurm_node(record), kubernetes.view_of(kubernetes.node_words(record))
     if form in (Form.json, Form.yaml):
-        say_data(NodeViewWithSlurm(**dict(view), slurm=view_of(on_slurm)), form)
+        say_data(NodeViewWithCluster(**dict(view), slurm=view_of(on_slurm), kubernetes=on_kubernetes), form)
         return
     for line in as_text(view, connect.dashboard_url()):
         say(line)
     if on_slurm is not None:
         told = on_slurm if isinstance(on_slurm, str) else f"{on_slurm.name} is {node_words(on_slurm)}"
         say(f"Slurm        {told}")
+    if on_kubernetes is not None:
+        say(f"Kubernetes   {on_kubernetes.summary}")
 
 
 @app.command()

@@ -72,7 +72,7 @@ def ask_all(
 ) -> tuple[dict[str, Said], dict[str, str]]:
     """What each cluster answers, all asked at once; and why the others do not, which a line on stderr says too."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answers = list(pool.map(lambda cluster: _answer(lambda: ask(cluster)), clusters))
+        answers = list(pool.map(lambda cluster: answer_or_why(lambda: ask(cluster)), clusters))
     by_cluster = dict(zip(clusters, answers, strict=True))
     unknown = {cluster: answer for cluster, answer in by_cluster.items() if isinstance(answer, str)}
     for cluster, why in unknown.items():
@@ -100,7 +100,7 @@ def slurm_node(node: Node) -> SlurmNode | str | None:
         found = controller.node_at(node.cluster.name, address)
         return found or f"knows no node at {address} (cluster {node.cluster.name}), or more than one"
 
-    return _answer(ask, "not known: ")
+    return answer_or_why(ask, "not known: ")
 
 
 def node_at(node: Node, reports: Reports) -> NodeOut | str | None:
@@ -212,7 +212,7 @@ def _say_whom_it_asks(clusters: Iterable[str]) -> None:
         say(f"asking the Slurm controller of {', '.join(clusters)} …", aside=True)
 
 
-def _answer(ask: Callable[[], Said], but: str = "") -> Said | str:
+def answer_or_why(ask: Callable[[], Said], but: str = "") -> Said | str:
     """What it answers; or after `but` why it does not."""
     try:
         return ask()

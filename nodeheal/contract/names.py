@@ -14,6 +14,7 @@ OPERATOR_SOURCE = "nodeheal.operator"  # of what operators request by hand; node
 OPERATOR_REQUEST = "operator_request"  # the code of such a request, in family host; its sub-code is the action
 DRAIN = "DRAIN"  # the sub-code of a request to isolate a node when its job has ended
 DIAGNOSE = "DIAGNOSE"  # the sub-code of a request to diagnose a node, and to give it back if it passes
+NEEDS_APPROVAL = "needs_approval"  # the label of such a request by somebody who is not known to be an operator
 DIAGNOSTICS_LEVEL = "diagnostics_level"  # the label of such a request that says how thoroughly
 NEW_NODE = "new_node"  # the code of a new node that has not been diagnosed since its first boot
 INSTANCE_GONE = "instance_gone"  # the code of a machine that was stopped, or is being terminated

@@ -17,6 +17,7 @@ from nodeheal.domain.fleet.holder import Holder
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.node_order import NodeOrder
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.jobs.job_log import LogLine, LogLocation, LogPage
@@ -201,6 +202,16 @@ class GangLauncher(Protocol):
         """How these ranks of one cluster are, in few calls. A rank that it cannot report on is left out."""
 
 
+class NodeOrders(Protocol):
+    """Reads what people order by a node's mark at the scheduler."""
+
+    def pending(self, cluster: Cluster) -> Sequence[NodeOrder]:
+        """The orders whose marks stand now, of every machine of the cluster that may have some.
+
+        What a machine's own agent says by the same mark is none. Raises NotFound, NotAccepted.
+        """
+
+
 class MachineMaker(Protocol):
     """Makes the machines of its clusters."""
 
@@ -273,6 +284,7 @@ class Scheduler:
     machines: MachineMaker | None = None
     definitions: TaskDefinitions | None = None
     job_logs: JobLogs | None = None
+    orders: NodeOrders | None = None
     own_tools: OwnTools = OwnTools()
 
 
@@ -288,4 +300,5 @@ CAPABILITIES = (
     "machines",
     "definitions",
     "job_logs",
+    "orders",
 )

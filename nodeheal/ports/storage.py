@@ -10,6 +10,7 @@ from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, IncidentState
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.node_order import ClusterOrders
 from nodeheal.domain.fleet.pause import Pause, Pauses
 from nodeheal.domain.fleet.pool import Census, Pool
 from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
@@ -236,12 +237,15 @@ class SweepCursor:
     `counted`: the nodes of `pool` up to `after`; None: not all of them were counted.
 
     `due`: the pool with which the next run begins to see to what waits, where the last one came to no end.
+
+    `orders`: those that stood at the last look at each cluster whose scheduler takes them.
     """
 
     pool: str = ""
     after: str = ""
     due: str = ""
     counted: Census | None = None
+    orders: tuple[ClusterOrders, ...] = ()
 
 
 class FleetIndex(Protocol):

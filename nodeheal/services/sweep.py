@@ -5,9 +5,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.names import INCIDENT_ESCALATED
-from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.contract.vocabulary import IncidentState, Provider
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
+from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.fleet.pool import Census
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.records_epoch import Epoch
@@ -21,6 +23,7 @@ from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.notify.compose_records_back import compose_records_back
 from nodeheal.services.notify.deliver_notification import report_storm
+from nodeheal.services.operators.take_orders import take_orders
 from nodeheal.services.recovery.pool_size import LARGE_POOL, census_of, count, note_size
 from nodeheal.services.recovery.queue import wake_after_reset, wake_for_free_slots
 from nodeheal.services.send_digests import announce_digests
@@ -61,6 +64,8 @@ class Swept:
     ranks: list[str] = field(default_factory=list)  # tasks whose new state no event had reported
     left_waiting: list[str] = field(default_factory=list)  # pools that the next run begins with: the time was up
     storms: list[str] = field(default_factory=list)  # minutes in which more happened than was sent
+    ordering: list[Cluster] = field(default_factory=list)  # that may have nodes with orders of people
+    orders: list[str] = field(default_factory=list)  # nodes for which one was taken
     digests: list[str] = field(default_factory=list)
     broken: list[Exception] = field(default_factory=list)  # what looking after jobs met, once all else was done
     unfinished: str = ""
@@ -93,6 +98,7 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
         done.ranks = ask_after_ranks(pools, ports)
     except UNTRUE as error:
         done.broken.append(error)
+    done.orders = take_orders(done.ordering, begun_at + timedelta(seconds=RUN_SECONDS), ports, policy)
     if ports.clock() < begun_at + timedelta(seconds=RUN_SECONDS):  # else the next run has the time
         done.digests = announce_digests(pools, ports, policy)
     if done.broken:
@@ -133,6 +139,7 @@ def _look_over(
     begun = ports.fleet_index.cursor()
     for pool, liveness_page, place in _portions(begun, pools, ports):
         done.booted += record_missed_boots(liveness_page, heartbeats, ports)
+        done.ordering += sorted(_ordering(liveness_page) - {*done.ordering})
         if policy.silence.enabled:
             _listen(pool, merge_heartbeats(liveness_page, heartbeats, ports.clock()), heartbeats, done, ports, policy)
         before = begun.counted if begun.after and pool == begun.pool else Census()
@@ -141,6 +148,11 @@ def _look_over(
         done.nodes += len(liveness_page)
         if done.nodes >= NODES_A_RUN or len(done.heard) >= LOOKS_A_RUN or ports.clock() >= stop_at:
             return  # the next run begins with the next pool, so that no pool's dead nodes keep others from a look
+
+
+def _ordering(liveness_page: list[NodeLiveness]) -> set[Cluster]:
+    """Return the clusters whose people may order by a node's mark, as HyperPod has it."""
+    return {one.cluster for one in liveness_page if one.provider is Provider.hyperpod and one.state not in ABSENT}
 
 
 def _count(

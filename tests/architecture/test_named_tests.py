@@ -88,6 +88,7 @@ def test_the_tables_of_what_must_hold_are_all_there() -> None:
         "CloudFormation",
         "The SSM agent",
         "Kubernetes",
+        "HyperPod's labels",
     }
     assert sum(held.values()) > 80
 

@@ -29,6 +29,8 @@ _TAKE_NO_WORD_OF_NODES = ("attribute_failure", "find_checkpoint", "judge_checks"
 NEVER_CALLED = {stem: {"enrolment_tags.pool_of", "nodes.count_report"} for stem in _TAKE_NO_WORD_OF_NODES}
 # They look for work on new nodes, and Slurm's prolog checks these.
 NEVER_ON_SLURM = ("sweep", "wakeup")
+# It may ask clusters of Kubernetes by the setting that names them, as all that look at commands there.
+ASKS_BY_SETTING = ("wakeup",)
 
 
 def granted(spec: FunctionSpec) -> tuple[Permission, ...]:
@@ -44,7 +46,9 @@ def needs(stem: str) -> set[Need]:
     calls = calls_of(stem) - NEVER_CALLED.get(stem, set())
     asked = {need for call in calls for need in needs_of(call)} | WRITES_ITS_LOG
     if stem not in NEVER_ON_SLURM:
-        asked |= {need for call in calls for need in (*needs_on_slurm(call), *needs_on_kubernetes(call))}
+        asked |= {need for call in calls for need in needs_on_slurm(call)}
+    if stem not in ASKS_BY_SETTING:
+        asked |= {need for call in calls for need in needs_on_kubernetes(call)}
     return asked | (TAKES_FROM_QUEUE if BY_NAME[stem].queue else set())
 
 
@@ -91,6 +95,8 @@ def test_the_reader_sees_calls_grants_and_values_of_the_adapters() -> None:
         "scheduler.restart_unmanaged_task"
     )
     assert needs_on_kubernetes("scheduler.placements_of") == frozenset()
+    assert "scheduler.pending" in calls_of("sweep")
+    assert needs_on_kubernetes("scheduler.pending")
 
 
 # What Step Functions does for each kind of task, in the name of the workflow's role.

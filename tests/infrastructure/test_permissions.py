@@ -74,6 +74,7 @@ MAY = {
         "reconcile_records",
         "replace_node",
         "return_to_service",
+        "sweep",
     },
     "states:StartExecution": {
         "attribute_failure",

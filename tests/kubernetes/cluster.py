@@ -32,10 +32,15 @@ class Cluster:
         """A name that no other test has."""
         return f"{stem}-{next(self._numbers)}"
 
-    def node(self, *taints: dict[str, str], labels: Mapping[str, str] | None = None) -> Kubelet:
-        """A node that is ready for pods; it leaves the cluster with the test."""
+    def node(
+        self,
+        *taints: dict[str, str],
+        labels: Mapping[str, str] | None = None,
+        place: str = "us-east-1a/",
+    ) -> Kubelet:
+        """A node that is ready for pods; it leaves the cluster with the test. `place`: where its machine is."""
         name = self.name("node")
-        machine = Machine(f"aws:///us-east-1a/i-{next(self._numbers):017x}", labels=labels or {}, taints=taints)
+        machine = Machine(f"aws:///{place}i-{next(self._numbers):017x}", labels=labels or {}, taints=taints)
         self._stack.callback(self.forget, f"/api/v1/nodes/{name}")
         kubelet = Kubelet(self.plane.api_of_node(name), name, machine, self._folder / name)
         self._stack.enter_context(kubelet)

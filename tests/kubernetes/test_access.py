@@ -171,7 +171,7 @@ def test_of_a_node_the_group_changes_its_own_marks_only(
     with pytest.raises(ApiError) as refused:
         clusters.api(eks.NAME).patch(f"/api/v1/nodes/{node.name}", change)
 
-    is_said = any(word in refused.value.message for word in ("nodeheal changes", "nodeheal sets"))
+    is_said = any(word in refused.value.message for word in ("nodeheal changes", "nodeheal sets", "a group of people"))
     assert (refused.value.status, is_said) == (403, True)
 
 

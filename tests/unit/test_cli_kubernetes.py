@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +12,15 @@ from typer.testing import CliRunner
 
 from nodeheal.adapters.kubernetes.api import ApiError
 from nodeheal.adapters.kubernetes.jobs import KubernetesJob
+from nodeheal.adapters.kubernetes.node_words import NodeWords
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySystem
+from nodeheal.domain.fleet.node import Node
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import NOW, memory_ports, node
+from tests.unit.builders import ACT, NOW, memory_ports, node
 from tests.workflows.job_cluster import spec
 
 CREATED = datetime(2026, 11, 27, 8, tzinfo=UTC)
@@ -122,3 +127,78 @@ def test_who_may_not_list_them_reads_one_line_and_no_empty_list(clusters: Cluste
 @pytest.mark.usefixtures("clusters")
 def test_what_lives_is_shown_alone() -> None:
     assert [row["state"] for row in json.loads(run("eks", "--live", "--json").stdout)] == ["RUNNING", "PENDING"]
+
+
+def shown(*words: str) -> Any:
+    answer = CliRunner().invoke(app, ["nodes", "show", "i-1", *words])
+    assert (answer.exit_code, answer.stderr) == (0, "")
+    return answer
+
+
+def has(monkeypatch: pytest.MonkeyPatch, words: NodeWords | Exception) -> None:
+    """The cluster answers so of the node."""
+
+    def of(node: Node) -> NodeWords:
+        assert node.node_id == "i-1"
+        if isinstance(words, Exception):
+            raise words
+        return words
+
+    monkeypatch.setattr(connect, "policy", lambda: ACT)
+    monkeypatch.setattr(connect, "kubernetes_nodes", lambda: SimpleNamespace(of=of))
+
+
+FAULTY = NodeWords(
+    "hyperpod-i-1",
+    False,
+    HeldBySystem("HyperPod", "deep-health-check-status=Failed"),
+    "UnschedulablePendingReplacement",
+    "Failed",
+    "NvidiaErrorTerminate",
+    "XidHardwareFailure",
+    "xid\x1b[2J 74",
+)
+
+
+@pytest.mark.usefixtures("clusters")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (NodeWords("gpu-1", True), "gpu-1 takes pods"),
+        (NodeWords("gpu-1", False), "gpu-1 takes no pods"),
+        (NodeWords("gpu-1", False, HeldByNodeheal("inc-1")), "gpu-1 is isolated by nodeheal for inc-1"),
+        (NodeWords("gpu-1", False, HeldByNodeheal("")), "gpu-1 is isolated by nodeheal"),
+        (NodeWords("gpu-1", False, HeldByPerson("kubectl", how="cordoned")), "gpu-1 is cordoned by kubectl"),
+        (NodeWords("gpu-1", True, health="Schedulable"), "gpu-1 takes pods; HyperPod: node-health-status Schedulable"),
+        (NotAccepted("it has not answered"), "not known: it has not answered"),
+        (
+            FAULTY,
+            "hyperpod-i-1 is kept out of service by HyperPod: deep-health-check-status=Failed; HyperPod: "
+            "node-health-status UnschedulablePendingReplacement, deep-health-check-status Failed, "
+            "fault-types NvidiaErrorTerminate, fault-reasons XidHardwareFailure, fault-details xid\ufffd[2J 74",
+        ),
+    ],
+)
+def test_a_node_is_shown_as_kubernetes_has_it(
+    monkeypatch: pytest.MonkeyPatch, words: NodeWords | Exception, said: str
+) -> None:
+    has(monkeypatch, words)
+
+    assert shown().stdout.splitlines()[-1] == f"Kubernetes   {said}"
+
+
+@pytest.mark.usefixtures("clusters")
+def test_a_program_reads_hyperpods_words_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch, FAULTY)
+
+    found = json.loads(shown("--json").stdout)
+
+    told = found["kubernetes"]
+    assert (found["slurm"], told["name"], told["is_in_service"]) == (None, "hyperpod-i-1", False)
+    assert told["held_by"] == "kept out of service by HyperPod: deep-health-check-status=Failed"
+    assert (told["node_health_status"], told["deep_health_check_status"]) == (FAULTY.health, "Failed")
+    assert (told["fault_types"], told["fault_reasons"], told["fault_details"]) == (
+        "NvidiaErrorTerminate",
+        "XidHardwareFailure",
+        "xid\x1b[2J 74",
+    )

@@ -8,11 +8,14 @@ from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract.health_event import NodeBooted, NodeHardwareReported
+from nodeheal.contract.names import node_pause_sk
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Family, IncidentState, Verdict
+from nodeheal.contract.vocabulary import Action, Family, IncidentState, Provider, Verdict
 from nodeheal.domain.fleet.enrolment import Enrolment
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.machine import STOPPED_BY_CALL, Launch
+from nodeheal.domain.fleet.node_order import NodeOrder
+from nodeheal.domain.fleet.pause import Pause
 from nodeheal.domain.policy.policy_models import Evidence, NewNodes
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.timeline_fold import SAME_EVENTS_AT_MOST
@@ -299,6 +302,15 @@ def _is_swept_after_a_storm(it: BreakingWorld) -> None:
     it.does("sweep", lambda: sweep(it.ports, ACTS))
 
 
+def _is_ordered_while_it_is_paused(it: BreakingWorld) -> None:
+    """A person's mark on a node of HyperPod: the order waits, and is on record as one that waits."""
+    order = NodeOrder(SPARE, Action.REBOOT, "somebody who may label nodes", "a label", is_authorised=True)
+    scheduler_in(it.plain).ordered.append(order)
+    it.plain.nodes.save(replace(it.node(SPARE), provider=Provider.hyperpod))
+    it.plain.pauses.save(node_pause_sk(SPARE), Pause(it.clock() + timedelta(hours=1), "new driver"))
+    it.does("sweep", lambda: sweep(it.ports, ACTS))
+
+
 def _is_not_enrolled(fuse: Fuse) -> BreakingWorld:
     """Its container instance does not bear the operator's tag."""
     it = BreakingWorld(fuse)
@@ -345,6 +357,7 @@ RARE_STORIES = (
     Story("new nodes come", _one_new_node_at_once, _new_nodes_come, only=("on_first_boot", "sweep")),
     Story("it says too much in one minute", BreakingWorld, _says_too_much, only=("ingest",)),
     Story("it is swept after a storm of emails", BreakingWorld, _is_swept_after_a_storm, (), ("sweep",)),
+    Story("it is ordered while it is paused", BreakingWorld, _is_ordered_while_it_is_paused, (), ("sweep",)),
     Story("it may not be drained", _is_not_enrolled, _fault(79), ("Escalated",), ("isolate_node",)),
     Story("two people answer", _two_answer, _fault(79), only=("answer_approval",)),
     Story("agents are asked for another interval", _hears, lambda it: None, (), ("sweep",)),

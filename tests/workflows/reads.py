@@ -32,6 +32,7 @@ READS = frozenset(
         "open_of",
         "of",
         "cursor",
+        "pending",
         "placement_of",
         "placements_of",
         "pool_of",

@@ -25,6 +25,7 @@ _LIVENESS = (
     "job_id",
     "claimed_by",
     "is_spare",
+    "provider",
 )
 
 

@@ -1,4 +1,5 @@
-"""Takes nodes out of service: a taint that names the incident, and a cordon beside it, in one patch.
+"""Takes nodes out of service: a taint that names the incident, and a cordon beside it, in one patch; on HyperPod its
+label of the node's health, too.
 
 `spec.taints` is one value for the API: a patch with one taint removes all others. So a node is read, changed and
 written over the very version that was read.
@@ -10,6 +11,13 @@ from typing import Any
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError, Object, refusals_named
+from nodeheal.adapters.kubernetes.hyperpod import (
+    HEALTH,
+    SCHEDULABLE,
+    is_released_with_us,
+    labels_of,
+    labels_of_isolated,
+)
 from nodeheal.adapters.kubernetes.nodes import (
     CORDONED_TAINT,
     ISOLATED_TAINT,
@@ -117,7 +125,11 @@ def _closed(node_object: Object, incident: str | None) -> dict[str, Any] | None:
         taint for taint in taints_of(node_object) if taint.get("key") not in (ISOLATED_TAINT, CORDONED_TAINT["key"])
     ]
     ours = [wanted] if is_cordoned(node_object) and not has_cordon_mark(node_object) else [wanted, CORDONED_TAINT]
-    return {"spec": {"taints": [*others, *ours], "unschedulable": True}}
+    labels = labels_of_isolated(node_object)
+    return {
+        "spec": {"taints": [*others, *ours], "unschedulable": True},
+        **({"metadata": {"labels": labels}} if labels else {}),
+    }
 
 
 def _out_of_service(node_object: Object, incident: str | None, names: Collection[str]) -> dict[str, Any] | None:
@@ -132,11 +144,23 @@ def _out_of_service(node_object: Object, incident: str | None, names: Collection
 
 
 def _opened(node_object: Object) -> dict[str, Any] | None:
-    """Return the patch that takes all our marks off; None: it has none. A cordon of others stays, and a taint."""
-    is_ours = is_cordon_ours(node_object)
-    keys = {taint.get("key") for taint in taints_of(node_object)}
-    ours = {*OWN_TAINTS, *([OUT_OF_SERVICE["key"]] if OUT_OF_SERVICE_MARK["key"] in keys else [])}
-    others = [taint for taint in taints_of(node_object) if taint.get("key") not in ours]
-    if len(others) == len(taints_of(node_object)) and not is_ours:
+    """Return the patch that takes all our marks off; None: it has none. A cordon of others stays, and a taint.
+
+    On HyperPod its own taint and label go with our isolation.
+    """
+    is_ours, taints = is_cordon_ours(node_object), taints_of(node_object)
+    is_hyperpods = isolated_for(node_object) is not None and is_released_with_us(node_object)
+    keys = {taint.get("key") for taint in taints}
+    ours = {
+        *OWN_TAINTS,
+        *([OUT_OF_SERVICE["key"]] if OUT_OF_SERVICE_MARK["key"] in keys else []),
+        *([HEALTH] if is_hyperpods else []),
+    }
+    others = [taint for taint in taints if taint.get("key") not in ours]
+    if len(others) == len(taints) and not is_ours:
         return None
-    return {"spec": {"taints": others, "unschedulable": None} if is_ours else {"taints": others}}
+    is_labelled = is_hyperpods and labels_of(node_object).get(HEALTH) != SCHEDULABLE
+    return {
+        "spec": {"taints": others, "unschedulable": None} if is_ours else {"taints": others},
+        **({"metadata": {"labels": {HEALTH: SCHEDULABLE}}} if is_labelled else {}),
+    }

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nodeheal.adapters.kubernetes.api import MANAGER, KubernetesApi, Object
+from nodeheal.adapters.kubernetes.hyperpod import HEALTH, unpassed_check
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySystem, Holder
@@ -29,7 +30,7 @@ _WORDS = 80  # of what others write into labels, annotations and managers' names
 _SYSTEMS_LABELS = {"k8saas.nvidia.com/cordon-by": "NVSentinel", "dgxc.nvidia.com/nvsentinel-state": "NVSentinel"}
 _SYSTEMS_ANNOTATIONS = {"weave.works/kured-reboot-in-progress": "kured"}
 _DRAINO = "draino.planet.com/conditions"  # written with its cordon; a person's uncordon leaves it there
-_SYSTEMS_TAINTS = {"karpenter.sh/disrupted": "Karpenter", "karpenter.sh/rebooting": "Karpenter"}
+_SYSTEMS_TAINTS = {"karpenter.sh/disrupted": "Karpenter", "karpenter.sh/rebooting": "Karpenter", HEALTH: "HyperPod"}
 
 
 class KubernetesNodes:
@@ -92,11 +93,12 @@ def is_cordoned(node_object: Object) -> bool:
 
 
 def is_in_service(node_object: Object) -> bool:
-    """Whether neither a cordon nor the check of a new node keeps pods off.
+    """Whether neither a cordon nor a check of the node keeps pods off: of a new one, or HyperPod's.
 
     Our isolation is the taint and a cordon: where a person takes the cordon off, that shows here.
     """
-    return not is_cordoned(node_object) and all(taint.get("key") != UNCHECKED_TAINT for taint in taints_of(node_object))
+    is_checked = all(taint.get("key") != UNCHECKED_TAINT for taint in taints_of(node_object))
+    return is_checked and not is_cordoned(node_object) and not unpassed_check(node_object)
 
 
 def holder_of(node_object: Object) -> Holder | None:
@@ -106,6 +108,8 @@ def holder_of(node_object: Object) -> Holder | None:
         return HeldByNodeheal(incident)
     if any(taint.get("key") == UNCHECKED_TAINT for taint in taints_of(node_object)):
         return HeldBySystem("nodeheal", "a new node, which has not been diagnosed yet")
+    if check := unpassed_check(node_object):
+        return HeldBySystem("HyperPod", check)
     for place, known in (("labels", _SYSTEMS_LABELS), ("annotations", _SYSTEMS_ANNOTATIONS)):
         values: Mapping[str, Any] = node_object["metadata"].get(place) or {}
         for key in known.keys() & values.keys():

@@ -7,6 +7,7 @@ from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.agent_pods import KubernetesAgentPods
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.machines import KarpenterMachines
+from nodeheal.adapters.kubernetes.orders import KubernetesOrders
 from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports.scheduler import OwnTools, Scheduler, SchedulerTraits
@@ -39,5 +40,6 @@ def kubernetes_scheduler(clusters: EksClusters, ec2: Callable[[], Any]) -> Sched
         workloads=workloads,
         restarter=workloads,
         machines=KarpenterMachines(clusters),
+        orders=KubernetesOrders(clusters),
         own_tools=OWN_TOOLS,
     )

@@ -18,6 +18,7 @@ from nodeheal.domain.fleet.holder import HeldByPerson, Holder
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.node_order import NodeOrder
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.clock import Clock
@@ -35,7 +36,7 @@ class MemoryScheduler:
     `isolated_by` names the incident for which a node was drained. `seen` has ranks' states, by task; a missing one is
     as started. `disconnected` contains unreachable placements. `unmanaged` has the running unmanaged tasks, as (node,
     task) by id; `unmanaged_ended` why each ended; `unmanaged_refused` why none starts. `replaced_by_cluster` contains
-    the nodes whose machines were to be replaced; `replaces_none` why none is.
+    the nodes whose machines were to be replaced; `replaces_none` why none is. `ordered`: by marks that stand.
     """
 
     traits: ClassVar[SchedulerTraits] = SchedulerTraits()
@@ -56,6 +57,7 @@ class MemoryScheduler:
     unmanaged_ended: dict[str, str] = field(default_factory=dict)
     unmanaged_started: list[tuple[str, UnmanagedTask]] = field(default_factory=list)
     unmanaged_refused: str = ""
+    ordered: list[NodeOrder] = field(default_factory=list)
     series: str = ""  # at the end of each new rank's name: a scheduler gives no name twice, whatever is on record
 
     def as_scheduler(self, kind: SchedulerKind) -> Scheduler:
@@ -70,6 +72,7 @@ class MemoryScheduler:
             launcher=self,
             definitions=MemoryTaskDefinitions(),
             job_logs=MemoryJobLogs(),
+            orders=self,
         )
 
     def placement_of(self, node: Node) -> NodePlacement:
@@ -117,6 +120,9 @@ class MemoryScheduler:
             raise PlacementRefused(self.replaces_none)
         self._must_be_ours(node)
         self.replaced_by_cluster.append((node.node_id, how))
+
+    def pending(self, cluster: Cluster) -> Sequence[NodeOrder]:
+        return tuple(self.ordered)
 
     def liveness(self, node: Node) -> ProbeAnswer:
         if node.node_id in self.unknown_nodes:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DIAGNOSE, NEW_NODE, OPERATOR_REQUEST
+from nodeheal.contract.names import DIAGNOSE, NEEDS_APPROVAL, NEW_NODE, OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextStepCondition, Scope, Verdict
 from nodeheal.domain.faults.catalog import CatalogRow, find
 from nodeheal.domain.faults.catalog import title as title_of
@@ -130,6 +130,11 @@ class Fault(NamedTuple):
     def is_by_hand(self) -> bool:
         """Whether an operator requests it. Modes and maintenance do not block it; everything else does."""
         return self.key == BY_HAND
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether it is requested in an operator's place, by somebody who may be none."""
+        return self.is_by_hand and NEEDS_APPROVAL in self.event.labels
 
     @property
     def is_of_new_node(self) -> bool:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.health_event import Frozen
-from nodeheal.contract.vocabulary import NodeState, Verdict
+from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, BootView, Node, is_past_probation
 from nodeheal.domain.policy.policy_models import DAY, Breaker
@@ -133,6 +133,7 @@ class NodeLiveness:
     job_id: str | None = None
     claimed_by: str | None = None
     is_spare: bool = False
+    provider: Provider | None = None
 
     def with_heartbeat(self, heartbeat: Heartbeat | None, now: datetime) -> "NodeLiveness":
         """Returns it with the machine's own heartbeat, if there is one."""
@@ -165,6 +166,7 @@ def liveness_of(node: Node) -> NodeLiveness:
         job_id=node.job_id,
         claimed_by=node.claimed_by,
         is_spare=node.is_spare,
+        provider=node.provider,
     )
 
 

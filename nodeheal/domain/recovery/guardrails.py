@@ -33,8 +33,10 @@ def hands_off_reason(builder: DecisionBuilder, fault: Fault) -> str:
 
 
 def mode_of(builder: DecisionBuilder, fault: Fault, action: Action) -> Mode:
-    """Returns how far nodeheal may go by itself. An operator's request needs no further permission."""
-    return Mode.act if fault.is_by_hand else builder.policy.pool(builder.history.incident.pool).mode_of(action)
+    """Returns how far nodeheal may go by itself. An operator's request needs no further permission, if it is one."""
+    if fault.is_by_hand:
+        return Mode.approve if fault.needs_approval else Mode.act
+    return builder.policy.pool(builder.history.incident.pool).mode_of(action)
 
 
 def blocked_before_start(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decision | None:
@@ -145,7 +147,10 @@ def _ask(builder: DecisionBuilder, progress: Progress, fault: Fault, action: Act
     would += _because(why)
     answer = progress.approvals.get(action)
     if answer is None:
-        asked = f"pool {pool} asks for approval first; nodeheal would {would}"
+        why_asked = f"pool {pool} asks for approval first"
+        if fault.needs_approval:
+            why_asked = "it is not known that who asks for it may, so that an approval comes first"
+        asked = f"{why_asked}; nodeheal would {would}"
         seconds = builder.policy.deadlines.approval_seconds
         return builder.wait(Awaited.APPROVAL, f"{fault.title}: {asked}. {fault.short_why}", seconds, action)
     if answer.outcome is Outcome.DONE:

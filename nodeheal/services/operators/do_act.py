@@ -62,7 +62,7 @@ def do_act(act: OperatorAct, actor: Actor, key: str, ports: Ports, policy: Recov
         case Refuse():
             return _answer(Question(act.incident, act.turn), Answer.refuse, act.why, actor, ports)
         case Isolate() | Drain() | Diagnose() | Reboot() | Replace():
-            return _request(act, actor, key, ports, policy)
+            return request_act(act, actor, key, ports, policy)
         case Release():
             return _release(act, actor, ports)
         case Enroll():
@@ -101,7 +101,10 @@ def _answer(question: Question, answer: Answer, why: str, actor: Actor, ports: P
     return AnswerTaken(text=answered.text)
 
 
-def _request(act: NodeRequest, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy) -> RecoveryRequested:
+def request_act(
+    act: NodeRequest, actor: Actor, key: str, ports: Ports, policy: RecoveryPolicy, *, needs_approval: bool = False
+) -> RecoveryRequested:
+    """Begin what is asked for with a node, or join its incident. Raises as do_act."""
     action, kind = action_of(act)
     level = act.level if isinstance(act, Diagnose) else None
     if (begun := begun_by(key, act.node, ports)) is not None:  # by a call that died before it could answer
@@ -109,7 +112,8 @@ def _request(act: NodeRequest, actor: Actor, key: str, ports: Ports, policy: Rec
         return RecoveryRequested(incident=incident_id_of(begun), is_own=True)
     node = node_of(act.node, ports)
     check_request(act, node, ports, policy)
-    request = request_action(node, action, actor.reason(act.why), ports, key=key, kind=kind, level=level)
+    why = actor.reason(act.why)
+    request = request_action(node, action, why, ports, key=key, kind=kind, level=level, needs_approval=needs_approval)
     ingest(request, ports, policy)
     taken = taken_by(request, ports)
     if taken is None:

@@ -1,7 +1,7 @@
 """An operator asks for something by hand: a health event like any other, so that workflow, ledger and audit are too."""
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
-from nodeheal.contract.names import DIAGNOSTICS_LEVEL, OPERATOR_REQUEST, OPERATOR_SOURCE
+from nodeheal.contract.names import DIAGNOSTICS_LEVEL, NEEDS_APPROVAL, OPERATOR_REQUEST, OPERATOR_SOURCE
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Provider, Verdict
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
@@ -97,13 +97,23 @@ def check_action(node: Node, action: Action, ports: Ports) -> None:
 
 
 def request_action(
-    node: Node, action: Action, why: str, ports: Ports, *, key: str, kind: str = "", level: int | None = None
+    node: Node,
+    action: Action,
+    why: str,
+    ports: Ports,
+    *,
+    key: str,
+    kind: str = "",
+    level: int | None = None,
+    needs_approval: bool = False,
 ) -> HealthEvent:
     """The event that asks for it, named after the request's `key`.
 
     `kind`: DRAIN or DIAGNOSE, where isolation is only a part of what is asked for. `level`: of the diagnostics.
+    `needs_approval`: whatever the pool's mode is.
     """
     event_id = event_id_of(key)
+    labels = {} if level is None else {DIAGNOSTICS_LEVEL: str(level)}
     return finding_about(
         node,
         event_id,
@@ -116,5 +126,5 @@ def request_action(
         verdict=Verdict.FAILED,
         suggested_action=action,
         evidence=why[:EVIDENCE_BYTES],
-        labels={} if level is None else {DIAGNOSTICS_LEVEL: str(level)},
+        labels={**labels, **({NEEDS_APPROVAL: "true"} if needs_approval else {})},
     )

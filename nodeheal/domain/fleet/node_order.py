@@ -1,0 +1,41 @@
+"""Orders that people give by a node's mark at its scheduler, and which of them still stand."""
+
+from dataclasses import dataclass
+
+from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.fleet.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class NodeOrder:
+    """What is wanted of a machine. `who`: all that is known of the person; `how`: by which mark.
+
+    `is_authorised`: nobody can set the mark but those who may order it.
+    """
+
+    machine_id: str
+    action: Action
+    who: str
+    how: str
+    is_authorised: bool
+
+
+@dataclass(frozen=True)
+class StandingOrder:
+    """An order whose mark stood at the last look. `is_taken`: it is done, once, however long the mark stands.
+
+    `needs_approval`: anybody may have set the mark, when it was seen first or since.
+    """
+
+    node_id: str
+    action: Action
+    needs_approval: bool
+    is_taken: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterOrders:
+    """The orders that stand in a cluster."""
+
+    cluster: Cluster
+    standing: tuple[StandingOrder, ...] = ()
