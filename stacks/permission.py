@@ -313,8 +313,9 @@ def on_kubernetes(permissions: Sequence[Permission], eks_clusters: Sequence[str]
         return ()
     given = {action for permission in permissions for action in permission.actions}
     of_ssm = {"ssm:SendCommand", "ssm:GetCommandInvocation", "ssm:DescribeInstanceInformation"}
-    asks = (ASK_CLUSTERS,) if given & of_ssm and ASK_CLUSTERS not in permissions else ()
-    return (*asks, PLACE_AGENT_PODS) if READ_KEYS in permissions else asks
+    places = (PLACE_AGENT_PODS,) if READ_KEYS in permissions else ()
+    asks = (ASK_CLUSTERS,) if places or given & of_ssm else ()
+    return tuple(each for each in (*asks, *places) if each not in permissions)
 
 
 def in_vpc(function: str) -> tuple[Permission, ...]:

@@ -90,7 +90,7 @@ class SchedulerTraits:
     checks_new_nodes: bool = False  # it has a node checked before the first job there
     records_holder: bool = False  # it always records which person took a node out of service
     drain_keeps_holder: bool = False  # a drain leaves a node alone that a person has taken, and answers who has it
-    runs_commands: bool = False  # commands reach its nodes by itself, whoever has their machines
+    runs_commands: bool = False  # it takes commands for its nodes itself
     is_behind_a_machine: bool = False  # a machine of the cluster answers for it, and may be down
     drains_at_once: int | None = None  # drains that a cluster may be asked for at a time; None: any number
 

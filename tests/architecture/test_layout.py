@@ -18,7 +18,7 @@ from tools import reference, schemas
 
 STEMS = [spec.stem for spec in FUNCTIONS]
 NOT_FUNCTIONS = {"acting", "deciding", "__init__", "composition", "signatures"}
-PORTS_AT_MOST, METHODS_AT_MOST = 28, 7
+PORTS_AT_MOST, METHODS_AT_MOST = 30, 7
 FUNCTION_LINES, APP_LINES = 25, 30
 
 

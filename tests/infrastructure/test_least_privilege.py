@@ -9,7 +9,7 @@ import pytest
 
 from stacks.functions import FUNCTIONS, FunctionSpec
 from stacks.machine_permissions import on_hyperpod
-from stacks.permission import Permission
+from stacks.permission import Permission, on_kubernetes
 from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow
 from tests.infrastructure.needs import Need, needs_of, needs_on_kubernetes, needs_on_slurm
 from tests.infrastructure.reach import calls_of
@@ -29,13 +29,12 @@ _TAKE_NO_WORD_OF_NODES = ("attribute_failure", "find_checkpoint", "judge_checks"
 NEVER_CALLED = {stem: {"enrolment_tags.pool_of", "nodes.count_report"} for stem in _TAKE_NO_WORD_OF_NODES}
 # They look for work on new nodes, and Slurm's prolog checks these.
 NEVER_ON_SLURM = ("sweep", "wakeup")
-# It may ask clusters of Kubernetes by the setting that names them, as all that look at commands there.
-ASKS_BY_SETTING = ("wakeup",)
 
 
 def granted(spec: FunctionSpec) -> tuple[Permission, ...]:
-    """What a function may do where the settings name a cluster of HyperPod."""
-    return (*spec.every_permission, *on_hyperpod(spec.permissions, ("{cluster}",)))
+    """What a function may do where the settings name a cluster of HyperPod, and one of EKS."""
+    on_clusters = (*on_hyperpod(spec.permissions, ("{cluster}",)), *on_kubernetes(spec.permissions, ("training",)))
+    return (*spec.every_permission, *on_clusters)
 
 
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in granted(spec)]
@@ -47,8 +46,7 @@ def needs(stem: str) -> set[Need]:
     asked = {need for call in calls for need in needs_of(call)} | WRITES_ITS_LOG
     if stem not in NEVER_ON_SLURM:
         asked |= {need for call in calls for need in needs_on_slurm(call)}
-    if stem not in ASKS_BY_SETTING:
-        asked |= {need for call in calls for need in needs_on_kubernetes(call)}
+    asked |= {need for call in calls for need in needs_on_kubernetes(call)}
     return asked | (TAKES_FROM_QUEUE if BY_NAME[stem].queue else set())
 
 
