@@ -129,6 +129,7 @@ def _labels(**labels: str | None) -> dict[str, Any]:
         ([TAINT, ISOLATED], _labels(node_health_status="UnschedulablePendingReboot")),
         ([TAINT, ISOLATED], _labels(fault_types="Any", node_health_status="Unschedulable")),
         ([TAINT, ISOLATED], _labels(instance_group_name=None)),
+        ([TAINT, ISOLATED], _labels(instance_group_name="other")),
         ([TAINT, ISOLATED], {"spec": {"taints": [ISOLATED]}}),
         ([TAINT, ISOLATED], {"spec": {"taints": [ISOLATED, {**TAINT, "value": "other"}]}}),
         ([ISOLATED], {"spec": {"taints": [TAINT]}}),
@@ -144,6 +145,20 @@ def test_the_functions_change_hyperpods_marks_with_their_isolation_only(
 
     with pytest.raises(ApiError) as refused:
         clusters.api(eks.NAME).patch(path, change)
+
+    assert (refused.value.status, "nodeheal changes" in refused.value.message) == (403, True)
+
+
+@pytest.mark.parametrize("word", ["Reboot", "Replacement"])
+def test_the_functions_take_no_stricter_word_back_while_the_node_is_isolated(
+    cluster: Cluster, clusters: EksClusters, word: str
+) -> None:
+    kubelet = on_hyperpod(cluster, fault_types="NvidiaErrorReboot", node_health_status=f"UnschedulablePending{word}")
+    functions, path = clusters.api(eks.NAME), f"/api/v1/nodes/{kubelet.name}"
+    functions.patch(path, {"spec": {"taints": [ISOLATED]}})
+
+    with pytest.raises(ApiError) as refused:
+        functions.patch(path, _labels(node_health_status="Unschedulable"))
 
     assert (refused.value.status, "nodeheal changes" in refused.value.message) == (403, True)
 
