@@ -201,6 +201,7 @@ FUNCTIONS = (
             SEE_COMMAND,
             *SEE_MACHINES,
             SEE_LAUNCHES,
+            ASK_CLUSTERS,
             *ASK_LIVENESS_PROBES,
         ),
         keep_warm=True,

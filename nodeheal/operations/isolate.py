@@ -379,10 +379,14 @@ def switch_on(node: Node, ports: Ports) -> str:
 
     Returns why the scheduler still gives it no work, because a person keeps it. Empty: it does.
     """
-    gate = ports.scheduler_of(node).gate
+    scheduler = ports.scheduler_of(node)
+    gate = scheduler.gate
     placement = gate.placement_of(node)
     if person := person_holding(placement.held_by):
         return person
+    if scheduler.conditions is not None:
+        with suppress(NotFound, NotAccepted):  # people only see it
+            scheduler.conditions.clear(node)
     try:
         return person_holding(gate.undrain(node, placement))
     except NotEnrolled:

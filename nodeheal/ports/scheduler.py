@@ -212,6 +212,19 @@ class MachineMaker(Protocol):
         """
 
 
+class NodeConditions(Protocol):
+    """Shows at a node, to people and to programs of others, that an accelerator is broken. Nothing is decided by it."""
+
+    def show(self, node: Node, reason: str, message: str) -> None:
+        """Show the fault, unless another agent shows what it finds there. Repeating it changes nothing.
+
+        `reason`: a word. Raises NotFound, and NotAccepted where the call was refused.
+        """
+
+    def clear(self, node: Node) -> None:
+        """Show no fault, where one was shown. Repeating it changes nothing. Raises as `show` does."""
+
+
 class TaskDefinitions(Protocol):
     """Knows the definitions that tasks are started from."""
 
@@ -271,6 +284,7 @@ class Scheduler:
     restarter: WorkloadRestarter | None = None
     launcher: GangLauncher | None = None
     machines: MachineMaker | None = None
+    conditions: NodeConditions | None = None
     definitions: TaskDefinitions | None = None
     job_logs: JobLogs | None = None
     own_tools: OwnTools = OwnTools()
@@ -286,6 +300,7 @@ CAPABILITIES = (
     "restarter",
     "launcher",
     "machines",
+    "conditions",
     "definitions",
     "job_logs",
 )

@@ -176,7 +176,12 @@ def needs_on_slurm(call: str) -> frozenset[Need]:
 def needs_on_kubernetes(call: str) -> frozenset[Need]:
     """What a call on the scheduler of a node asks AWS for besides, where that is Kubernetes."""
     port, _, method = call.partition(".")
-    asked = (("gate", "KubernetesGate"), ("workloads", "KubernetesWorkloads"), ("machines", "KarpenterMachines"))
+    asked = (
+        ("gate", "KubernetesGate"),
+        ("workloads", "KubernetesWorkloads"),
+        ("machines", "KarpenterMachines"),
+        ("conditions", "KubernetesConditions"),
+    )
     is_asked = port == "scheduler" and any(_function(f"kubernetes.{module}", of, method) for module, of in asked)
     return frozenset({("sts:AssumeRole", names.CONTROLLER_ROLE)} if is_asked else ())
 

@@ -5,10 +5,12 @@ from typing import Any
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.agent_pods import KubernetesAgentPods
+from nodeheal.adapters.kubernetes.conditions import KubernetesConditions
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.machines import KarpenterMachines
 from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
 from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.ports.clock import Clock
 from nodeheal.ports.scheduler import OwnTools, Scheduler, SchedulerTraits
 
 OWN_TOOLS = OwnTools(
@@ -26,7 +28,7 @@ TRAITS = SchedulerTraits(
 )
 
 
-def kubernetes_scheduler(clusters: EksClusters, ec2: Callable[[], Any]) -> Scheduler:
+def kubernetes_scheduler(clusters: EksClusters, ec2: Callable[[], Any], clock: Clock) -> Scheduler:
     """Return what Kubernetes can do. Its controllers start and restart its jobs themselves."""
     gate = KubernetesGate(clusters)
     workloads = KubernetesWorkloads(clusters, gate, ec2)
@@ -39,5 +41,6 @@ def kubernetes_scheduler(clusters: EksClusters, ec2: Callable[[], Any]) -> Sched
         workloads=workloads,
         restarter=workloads,
         machines=KarpenterMachines(clusters),
+        conditions=KubernetesConditions(clusters, clock),
         own_tools=OWN_TOOLS,
     )

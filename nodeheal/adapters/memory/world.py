@@ -35,7 +35,7 @@ class MemoryScheduler:
     `isolated_by` names the incident for which a node was drained. `seen` has ranks' states, by task; a missing one is
     as started. `disconnected` contains unreachable placements. `unmanaged` has the running unmanaged tasks, as (node,
     task) by id; `unmanaged_ended` why each ended; `unmanaged_refused` why none starts. `replaced_by_cluster` contains
-    the nodes whose machines were to be replaced; `replaces_none` why none is.
+    the nodes whose machines were to be replaced; `replaces_none` why none is. `conditions` has what each node shows.
     """
 
     traits: ClassVar[SchedulerTraits] = SchedulerTraits()
@@ -56,6 +56,7 @@ class MemoryScheduler:
     unmanaged_ended: dict[str, str] = field(default_factory=dict)
     unmanaged_started: list[tuple[str, UnmanagedTask]] = field(default_factory=list)
     unmanaged_refused: str = ""
+    conditions: dict[str, str] = field(default_factory=dict)
     series: str = ""  # at the end of each new rank's name: a scheduler gives no name twice, whatever is on record
 
     def as_scheduler(self, kind: SchedulerKind) -> Scheduler:
@@ -68,6 +69,7 @@ class MemoryScheduler:
             workloads=self,
             restarter=self,
             launcher=self,
+            conditions=self,
             definitions=MemoryTaskDefinitions(),
             job_logs=MemoryJobLogs(),
         )
@@ -106,6 +108,14 @@ class MemoryScheduler:
         self.draining.discard(node.node_id)
         self.isolated_by.pop(node.node_id, None)
         return None
+
+    def show(self, node: Node, reason: str, message: str) -> None:
+        if node.node_id in self.unknown_nodes:
+            raise NotFound(f"{node.node_id} is not in cluster {node.cluster.name}")
+        self.conditions[node.node_id] = f"{reason}: {message}"
+
+    def clear(self, node: Node) -> None:
+        self.conditions.pop(node.node_id, None)
 
     def _must_be_ours(self, node: Node) -> None:
         MemoryScheduler.placement_of(self, node)  # not counted as a query of its own
