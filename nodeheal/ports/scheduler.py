@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import EndCause, SchedulerKind
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.holder import Holder
 from nodeheal.domain.fleet.liveness import ProbeAnswer
-from nodeheal.domain.fleet.machine import ClusterReplacement
+from nodeheal.domain.fleet.machine import ClusterReplacement, Remediator
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
@@ -213,7 +213,9 @@ class MachineMaker(Protocol):
 
 
 class NodeConditions(Protocol):
-    """Shows at a node, to people and to programs of others, that an accelerator is broken. Nothing is decided by it."""
+    """Shows at a node, to people and to programs of others, that an accelerator is broken; and knows who acts on what
+    others show there.
+    """
 
     def show(self, node: Node, reason: str, message: str) -> None:
         """Show the fault, unless another agent shows what it finds there. Repeating it changes nothing.
@@ -223,6 +225,9 @@ class NodeConditions(Protocol):
 
     def clear(self, node: Node) -> None:
         """Show no fault, where one was shown. Repeating it changes nothing. Raises as `show` does."""
+
+    def remediator_of(self, node: Node) -> tuple[Remediator | None, str]:
+        """Who repairs the node by its conditions, and how that is known. None: nobody. Raises NotAccepted."""
 
 
 class TaskDefinitions(Protocol):

@@ -6,12 +6,14 @@ nothing is written beside it.
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import Object, refusals_named
-from nodeheal.adapters.kubernetes.nodes import NODES
+from nodeheal.adapters.kubernetes.neuron_recovery import NAME, NAMESPACE, SWITCH, is_recovery_on
+from nodeheal.adapters.kubernetes.nodes import NEURON_HEALTH, NODES, condition_of
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.machine import Remediator
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.clock import Clock
 
 ACCELERATOR = "nodeheal.io/Accelerator"
-NEURON_HEALTH = "NeuronHealth"
 NO_ERROR = "NoError"
 
 
@@ -23,13 +25,24 @@ class KubernetesConditions:
 
     def show(self, node: Node, reason: str, message: str) -> None:
         node_object = self._find(node)
-        if _condition(node_object, NEURON_HEALTH) is None:
+        if condition_of(node_object, NEURON_HEALTH) is None:
             self._write(node, node_object, "True", reason, message)
 
     def clear(self, node: Node) -> None:
         node_object = self._find(node)
-        if _condition(node_object, ACCELERATOR) is not None:
+        if condition_of(node_object, ACCELERATOR) is not None:
             self._write(node, node_object, "False", NO_ERROR, "nodeheal has given the node back")
+
+    def remediator_of(self, node: Node) -> tuple[Remediator | None, str]:
+        cluster = node.cluster.name
+        try:
+            is_watched = condition_of(self._find(node), NEURON_HEALTH) is not None  # it takes certain types only
+        except NotFound:
+            return None, ""
+        with refusals_named(node.node_id):
+            if not is_watched or not is_recovery_on(self._clusters.api(cluster)):
+                return None, ""
+        return Remediator.neuron_node_recovery, f"DaemonSet {NAME} in {NAMESPACE} has {SWITCH}=true"
 
     def _find(self, node: Node) -> Object:
         with refusals_named(node.node_id):
@@ -37,7 +50,7 @@ class KubernetesConditions:
 
     def _write(self, node: Node, node_object: Object, status: str, reason: str, message: str) -> None:
         """Write the condition, if it is another one. The server dates nothing: left out, the old times would stay."""
-        before = _condition(node_object, ACCELERATOR) or {}
+        before = condition_of(node_object, ACCELERATOR) or {}
         wanted = {"type": ACCELERATOR, "status": status, "reason": reason, "message": message}
         if {**before, **wanted} == before:
             return
@@ -48,8 +61,3 @@ class KubernetesConditions:
             self._clusters.api(node.cluster.name).patch_status(
                 f"{NODES}/{node_object['metadata']['name']}", {"conditions": [written]}
             )
-
-
-def _condition(node_object: Object, kind: str) -> Object | None:
-    conditions = node_object.get("status", {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == kind), None)
