@@ -87,7 +87,7 @@ def emit(measured: Callable[[], Iterable[Measure]]) -> None:
     try:
         for measure in measured():
             metric, unit = measure.metric, MetricUnit[measure.metric.unit]
-            with single_metric(metric.name, unit, measure.value, namespace=names.METRICS_NAMESPACE) as written:
+            with single_metric(metric.name, unit, measure.value, namespace=metric.namespace) as written:
                 written.service = ""  # no dimension of Powertools' own: an alarm must name every dimension there is
                 for name, value in measure.dimensions.items():
                     written.add_dimension(name, value)

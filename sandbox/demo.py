@@ -23,12 +23,13 @@ from sandbox.kubernetes import control_plane
 from sandbox.kubernetes_story import CLUSTER, KubernetesStory
 from sandbox.kubernetes_story import why_missing as why_no_kubernetes
 from sandbox.mailbox import MailFolder
+from sandbox.neuron_story import NEURON
 from sandbox.report import judge, make_report
 from sandbox.screen import Screen, Where, show_summary
 from sandbox.script import GANG_NODES, Script
 from sandbox.slurm import why_missing
 from sandbox.slurm_story import SlurmStory
-from sandbox.stories import FALLEN, STORIES
+from sandbox.stories import FALLEN, STORIES, Named
 from sandbox.story import Listener, Story, StoryError
 
 BUILD = Path(__file__).resolve().parent.parent / "build"
@@ -38,6 +39,9 @@ MOST_NODES = 8
 LONGEST_BOOT = 30  # the sandbox's policy waits 40 s for a reboot
 RUNS_KEPT = 3
 CHECKS = ("dcgm_counters",)  # the others would see this machine, which all nodes share
+KUBERNETES_STORIES = {
+    "neuron": Named("errors of Trainium devices: first with recovery off, then with recovery on", NEURON),
+}
 MAIL_SECONDS = 1.0  # between two looks for new emails
 STOPPED_BY_USER = 130
 
@@ -45,8 +49,8 @@ STOPPED_BY_USER = 130
 def main(arguments: list[str] | None = None) -> int:
     """Play one story. Returns 0: it ended as it should; 1: it did not; 2: the options are not valid."""
     options = _options(arguments)
-    if options.story == "list" and options.scheduler == "ecs":
-        sys.stdout.writelines(f"  {name:<22} {story.about}\n" for name, story in STORIES.items())
+    if options.story == "list" and _stories(options.scheduler):
+        sys.stdout.writelines(f"  {name:<22} {story.about}\n" for name, story in _stories(options.scheduler).items())
         return 0
     script = _script(options)
     if isinstance(script, str):
@@ -69,7 +73,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo ARGS=…", description=__doc__)
     parser.add_argument(
-        "--story", choices=[*STORIES, "list"], metavar="NAME", help="play this one; --story list names them"
+        "--story",
+        choices=[*STORIES, *KUBERNETES_STORIES, "list"],
+        metavar="NAME",
+        help="play this one; --story list names them",
     )
     parser.add_argument("--fault", default=DEFAULT_FAULT, help="the kernel line to append; default: %(default)s")
     parser.add_argument(
@@ -93,12 +100,22 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _stories(scheduler: str) -> dict[str, Named]:
+    """Return the stories that are played on this scheduler."""
+    return {"ecs": STORIES, "kubernetes": KUBERNETES_STORIES}.get(scheduler, {})
+
+
 def _script(options: argparse.Namespace) -> Script | str:
     """Return the requested story, or what is wrong with the options."""
-    if options.story and options.scheduler != "ecs":
-        return "--story: all stories are on ECS; remove --scheduler"
+    if options.scheduler == "kubernetes" and why_no_kubernetes():
+        return f"--scheduler kubernetes: {why_no_kubernetes()}"
     if options.story:
-        return STORIES[options.story].script
+        named = _stories(options.scheduler).get(options.story)
+        if named is None:
+            return (
+                f"--story {options.story}: not played on {options.scheduler}; remove --scheduler, or try --story list"
+            )
+        return replace(named.script, scheduler=SchedulerKind(options.scheduler.upper()))
     if not GANG_NODES <= options.nodes <= MOST_NODES:
         return (
             f"--nodes {options.nodes}: the job needs {GANG_NODES} nodes, and more than {MOST_NODES} are not simulated"
@@ -114,8 +131,6 @@ def _script(options: argparse.Namespace) -> Script | str:
     script = replace(script, scheduler=SchedulerKind(options.scheduler.upper()))
     if script.scheduler is SchedulerKind.SLURM and why_missing():
         return f"--scheduler slurm: {why_missing()}"
-    if script.scheduler is SchedulerKind.KUBERNETES and why_no_kubernetes():
-        return f"--scheduler kubernetes: {why_no_kubernetes()}"
     if script.persists and not script.is_the_nodes:
         return (
             f"--fault-persists makes no difference here: code {script.code} asks for {script.action}, not for a repair"

@@ -52,7 +52,7 @@ def ours(
     given = dict(at or {})
     if set(given) != set(metric.dimensions):
         raise ValueError(f"{metric.name} has the dimensions {metric.dimensions}, not {sorted(given)}")
-    return aws(names.METRICS_NAMESPACE, metric.name, given, statistic, period, label)
+    return aws(metric.namespace, metric.name, given, statistic, period, label)
 
 
 def aws(

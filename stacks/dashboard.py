@@ -127,7 +127,7 @@ def _row(*graphs: tuple[str, Sequence[cloudwatch.IMetric]]) -> list[cloudwatch.I
 
 def _each_pool(metric: Metric, statistic: str, period: cdk.Duration = FIVE_MINUTES) -> cloudwatch.MathExpression:
     """Graph the metric at every value of its dimensions: pools come and go without a deployment."""
-    schema = ",".join([names.METRICS_NAMESPACE, *metric.dimensions])
+    schema = ",".join([metric.namespace, *metric.dimensions])
     search = f"SEARCH('{{{schema}}} MetricName=\"{metric.name}\"', '{statistic}', {period.to_seconds()})"
     return cloudwatch.MathExpression(expression=search, using_metrics={}, label="", period=period)
 

@@ -202,6 +202,7 @@ FUNCTIONS = (
             SEE_COMMAND,
             *SEE_MACHINES,
             SEE_LAUNCHES,
+            ASK_CLUSTERS,
             *ASK_LIVENESS_PROBES,
         ),
         keep_warm=True,

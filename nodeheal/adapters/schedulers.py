@@ -89,7 +89,7 @@ def schedulers(
     def kubernetes() -> Scheduler:
         from nodeheal.adapters.kubernetes.scheduler import kubernetes_scheduler
 
-        return kubernetes_scheduler(clusters(), lambda: make("ec2"))
+        return kubernetes_scheduler(clusters(), lambda: make("ec2"), clock)
 
     def jobs_on_nodes() -> "NodeCommands":
         from nodeheal.adapters.kubernetes.node_commands import KubernetesNodeCommands

@@ -6,6 +6,8 @@ incident or a job. docs/metrics.md has the cost.
 
 from dataclasses import dataclass
 
+from nodeheal.contract import names
+
 COUNT, SECONDS = "Count", "Seconds"
 
 
@@ -17,14 +19,17 @@ class Metric:
     what: str
     dimensions: tuple[str, ...] = ()
     unit: str = COUNT
+    namespace: str = names.METRICS_NAMESPACE
 
 
 # What nodes report, and what follows
 FAULTS_REPORTED = Metric("FaultsReported", "faults that nodes and AWS reported", ("Family", "Verdict"))
 FAULTS_BY_CODE = Metric("FaultsByCode", "faults that nodes and AWS reported, by code", ("Pool", "Code"))
-# AWS's Neuron node problem detector uses these names (in its namespace NeuronHealthCheck): queries need no change.
+# AWS's Neuron node problem detector has these names and this namespace: dashboards and alarms need no change.
 NEURON_HAS_ERROR = {
-    code: Metric(f"NeuronHasError_{code}", f"reports of {code} by Neuron devices")
+    code: Metric(
+        f"{names.NEURON_ERROR}{code}", f"reports of {code} by Neuron devices", namespace=names.NEURON_METRICS_NAMESPACE
+    )
     for code in (
         "SRAM_UNCORRECTABLE_ERROR",
         "NC_UNCORRECTABLE_ERROR",

@@ -183,6 +183,9 @@ FUNCTION_GROUPS_OUTPUT = "FunctionSecurityGroupIds"  # of the stack, where funct
 ACTS_OUTPUT = "ActsUrl"  # of the stack: the address of the API by which people act
 CHANNELS_OUTPUT = "Channels"  # of the stack: as in ENV_CHANNELS
 METRICS_NAMESPACE = "nodeheal"
+# Of AWS's Neuron node-problem-detector, whose metrics and reasons of conditions nodeheal writes in its place.
+NEURON_METRICS_NAMESPACE = "NeuronHealthCheck"
+NEURON_ERROR = "NeuronHasError_"  # followed by the Neuron runtime's name of the error
 NODE_METRICS_NAMESPACE = "nodeheal/nodes"  # metrics of agents about their own hosts; IAM permits no other namespace
 DASHBOARD = "nodeheal-{region}"  # an account has one list of dashboards for all Regions
 

@@ -31,6 +31,7 @@ class Isolated(Frozen):
 
     kind: Literal["ISOLATED"] = "ISOLATED"
     is_drained: bool
+    has_reserved_capacity: bool = Field(default=False, description="its machine runs on capacity that was bought ahead")
 
 
 class Diagnosed(Frozen):

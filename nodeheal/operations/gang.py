@@ -22,7 +22,8 @@ class GangRecord(Frozen):
 
     `outstanding`: placements of the ranks that were to stop. `is_asked`: they were, or there was none. The others are
     of an isolation: since when the node takes no new work, whether by our hand, under which name, and whether tasks
-    were on it then, and which, where they were listed; and what else it has to report.
+    were on it then, and which, where they were listed; what else it has to report; and whether its machine's capacity
+    was bought ahead.
     """
 
     run: int = 0
@@ -34,6 +35,7 @@ class GangRecord(Frozen):
     has_tasks: bool = True
     tasks: tuple[UnmanagedTask, ...] | None = None
     aside: str = ""
+    has_reserved_capacity: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """ISOLATE: drains a node and stops the gang that it blocks. Meanwhile the node saves its evidence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, VerbName
 from nodeheal.domain.errors import NodehealError, NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.fleet.holder import person_holding
-from nodeheal.domain.fleet.machine import SWITCH_OFF, Remediator
+from nodeheal.domain.fleet.machine import SWITCH_OFF, Machine, Remediator
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.fleet.pool import Slots
 from nodeheal.domain.humanize import counted
@@ -59,6 +59,7 @@ class _Isolation:
     operation: Operation
     node: Node
     placement: NodePlacement = _IN_SERVICE
+    machine: Machine | None = None  # None: there is none any more, or no API knows it
 
     @property
     def holds_node(self) -> bool:
@@ -69,7 +70,8 @@ class _Isolation:
 def _start(operation: Operation, world: World) -> Operation | StepResult:
     """Claim a budget slot, drain the node, stop its gang, ask for the evidence."""
     ports, request = world.ports, operation.step
-    mine = _Isolation(operation, node_of(request.decision.node_id, ports))
+    node = node_of(request.decision.node_id, ports)
+    mine = _Isolation(operation, node, machine=_machine_of(node, ports))
     refused = _why_refused(mine, world)
     if refused is not None:
         return refused
@@ -84,7 +86,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         if isinstance(drained, StepResult):
             return drained
         operation = drained
-    record, node = record_of(operation), mine.node
+    record = record_of(operation)
     placement = NodePlacement(record.placement, is_schedulable=False)
     if record.by_us:
         registry = ports.scheduler_of(node).registry
@@ -123,7 +125,7 @@ def _why_refused(it: _Isolation, world: World) -> StepResult | None:
         told = f"it has booted since that was decided (boot {node.boot_id[:8]})"
         refused = Refused(code=Refusal.NEW_BOOT, boot_id=node.boot_id)
         return step_result(it.operation, now, Outcome.REFUSED, told, facts=refused)
-    theirs = _other_owner(node, ports, world.policy)
+    theirs = _other_owner(it, ports, world.policy)
     why_not = theirs or _other_job(node, request, ports)
     if not why_not:
         return None
@@ -224,6 +226,7 @@ def _behind(operation: Operation, ports: Ports) -> list[_Isolation]:
 def _mark_other(it: _Isolation, world: World) -> _Isolation | None:
     """Mark another isolation's node. None: it is not to be switched off; its own function finds out why."""
     with suppress(NodehealError, ValueError):
+        it = replace(it, machine=_machine_of(it.node, world.ports))
         if not is_worked_on(it.node, world.ports):  # its workflow has ended, and left it in line
             return None
         marked = _mark(it, world) if _why_refused(it, world) is None else None
@@ -265,7 +268,13 @@ def _note_drained(it: _Isolation, drained: Drained, ports: Ports) -> Operation:
         it = replace(it, node=save_node(ports, it.node, drained_by_us=False))
         _tell_whose(it, person, ports)
     named = {"placement": drained.placement, "has_tasks": drained.has_tasks, "tasks": drained.tasks}
-    facts = {"drained_at": ports.clock(), "by_us": it.node.drained_by_us, **named}
+    is_reserved = it.machine is not None and it.machine.has_reserved_capacity
+    facts = {
+        "drained_at": ports.clock(),
+        "by_us": it.node.drained_by_us,
+        "has_reserved_capacity": is_reserved,
+        **named,
+    }
 
     def noted(one: Operation) -> Operation:
         return replace(one, line=None, data_json=record_of(one).model_copy(update=facts).model_dump_json())
@@ -296,13 +305,14 @@ def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
     if facts.is_final and not (record.drained_at and is_ours):
         why = "it could not be drained"
         return step_result(operation, facts.now, Outcome.FAILED, why, facts=Isolated(is_drained=False))
+    drained = Isolated(is_drained=True, has_reserved_capacity=record.has_reserved_capacity)
     if record.is_asked and not left:
         why = f"drained{', and its gang has stopped' if facts.run is not None else ''}{record.aside}"
-        return step_result(operation, facts.now, Outcome.DONE, why, facts=Isolated(is_drained=True))
+        return step_result(operation, facts.now, Outcome.DONE, why, facts=drained)
     if not facts.is_final:
         return None
     why = f"not seen to stop within {operation.step.decision.deadline_seconds} s: {where_they_are(left)}"
-    return step_result(operation, facts.now, Outcome.TIMED_OUT, why, facts=Isolated(is_drained=True))
+    return step_result(operation, facts.now, Outcome.TIMED_OUT, why, facts=drained)
 
 
 def _why_no_slot(node: Node, slots: Slots, request: StepRequest, ports: Ports) -> str:
@@ -318,16 +328,30 @@ def _why_no_slot(node: Node, slots: Slots, request: StepRequest, ports: Ports) -
     return f"the disruption budget of pool {node.pool} is full: {slots.taken(len(holders))} ({shown})"
 
 
-def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
-    """Returns who else repairs this node, and how to stop that. Empty: nobody. No API tells it for hybrid nodes."""
-    if node.provider is Provider.hybrid:
-        return ""
-    machine = ports.machines_of(node).describe(node.instance_id)
-    if machine is None or machine.external_remediator in (None, *policy.pool(node.pool).replacement.accept_owners):
-        return ""  # of one that is gone, the scheduler has the last word
-    owner = Remediator(str(machine.external_remediator))
-    accept = f"or name {owner} in replacement.accept_owners of pool {node.pool}"
-    return f"{owner} repairs {node.node_id} as well ({machine.remediator_detail}): {SWITCH_OFF[owner]}; {accept}"
+def _machine_of(node: Node, ports: Ports) -> Machine | None:
+    """Returns the node's machine. None: it is gone, or the node is hybrid, whose machine no API knows."""
+    return None if node.provider is Provider.hybrid else ports.machines_of(node).describe(node.instance_id)
+
+
+def _other_owner(it: _Isolation, ports: Ports, policy: RecoveryPolicy) -> str:
+    """Returns who else repairs this node, and how to stop that. Empty: nobody, as far as its machine and its scheduler
+    show.
+    """
+    node, accepted = it.node, policy.pool(it.node.pool).replacement.accept_owners
+    for owner, detail in _owners(it, ports):
+        if owner is not None and owner not in accepted:
+            accept = f"or name {owner} in replacement.accept_owners of pool {node.pool}"
+            return f"{owner} repairs {node.node_id} as well ({detail}): {SWITCH_OFF[owner]}; {accept}"
+    return ""
+
+
+def _owners(it: _Isolation, ports: Ports) -> Iterator[tuple[Remediator | None, str]]:
+    """Yield who repairs it as well, and how that is known. Of a machine that is gone the scheduler knows."""
+    if it.machine is not None:
+        yield it.machine.external_remediator, it.machine.remediator_detail
+    conditions = ports.scheduler_of(it.node).conditions
+    if conditions is not None:
+        yield conditions.remediator_of(it.node)
 
 
 def _other_job(node: Node, request: StepRequest, ports: Ports) -> str:
@@ -379,10 +403,14 @@ def switch_on(node: Node, ports: Ports) -> str:
 
     Returns why the scheduler still gives it no work, because a person keeps it. Empty: it does.
     """
-    gate = ports.scheduler_of(node).gate
+    scheduler = ports.scheduler_of(node)
+    gate = scheduler.gate
     placement = gate.placement_of(node)
     if person := person_holding(placement.held_by):
         return person
+    if scheduler.conditions is not None:
+        with suppress(NotFound, NotAccepted):  # people only see it
+            scheduler.conditions.clear(node)
     try:
         return person_holding(gate.undrain(node, placement))
     except NotEnrolled:

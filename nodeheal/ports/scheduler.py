@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import EndCause, SchedulerKind
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.holder import Holder
 from nodeheal.domain.fleet.liveness import ProbeAnswer
-from nodeheal.domain.fleet.machine import ClusterReplacement
+from nodeheal.domain.fleet.machine import ClusterReplacement, Remediator
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.node_order import NodeOrder
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -223,6 +223,24 @@ class MachineMaker(Protocol):
         """
 
 
+class NodeConditions(Protocol):
+    """Shows at a node, to people and to programs of others, that an accelerator is broken; and knows who acts on what
+    others show there.
+    """
+
+    def show(self, node: Node, reason: str, message: str) -> None:
+        """Show the fault, unless another agent shows what it finds there. Repeating it changes nothing.
+
+        `reason`: a word. Raises NotFound, and NotAccepted where the call was refused.
+        """
+
+    def clear(self, node: Node) -> None:
+        """Show no fault, where one was shown. Repeating it changes nothing. Raises as `show` does."""
+
+    def remediator_of(self, node: Node) -> tuple[Remediator | None, str]:
+        """Who repairs the node by its conditions, and how that is known. None: nobody. Raises NotAccepted."""
+
+
 class TaskDefinitions(Protocol):
     """Knows the definitions that tasks are started from."""
 
@@ -282,6 +300,7 @@ class Scheduler:
     restarter: WorkloadRestarter | None = None
     launcher: GangLauncher | None = None
     machines: MachineMaker | None = None
+    conditions: NodeConditions | None = None
     definitions: TaskDefinitions | None = None
     job_logs: JobLogs | None = None
     orders: NodeOrders | None = None
@@ -298,6 +317,7 @@ CAPABILITIES = (
     "restarter",
     "launcher",
     "machines",
+    "conditions",
     "definitions",
     "job_logs",
     "orders",

@@ -182,6 +182,7 @@ def needs_on_kubernetes(call: str) -> frozenset[Need]:
         ("machines", "KarpenterMachines"),
         ("orders", "KubernetesOrders"),
         ("agent_pods", "KubernetesAgentPods"),
+        ("conditions", "KubernetesConditions"),
     )
     is_asked = port == "scheduler" and any(_function(f"kubernetes.{module}", of, method) for module, of in asked)
     is_asked |= port in ("commands", "liveness_probes")  # of a node there the cluster is asked in the place of SSM

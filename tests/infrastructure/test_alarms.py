@@ -96,7 +96,8 @@ def test_each_error_of_neuron_devices_has_an_alarm_with_its_name(real: Template)
     found = {name: alarm for name, alarm in alarms(real).items() if name.startswith("NeuronHasError_")}
 
     assert set(found) == {metric.name for metric in metrics.NEURON_HAS_ERROR.values()}
-    assert all((alarm["MetricName"], alarm.get("Dimensions")) == (name, None) for name, alarm in found.items())
+    watched = {(a["Namespace"], a["MetricName"], a.get("Dimensions"), a["Threshold"]) for a in found.values()}
+    assert watched == {("NeuronHealthCheck", name, None, 1) for name in found}
     assert all("Topic" in json.dumps(alarm["AlarmActions"]) for alarm in found.values())
 
 

@@ -67,6 +67,7 @@ MAY = {
         "wait_for_news",
     },
     "sts:AssumeRole": {
+        "decide_next_step",
         "do_act",
         "end_incident",
         "isolate_node",

@@ -113,7 +113,8 @@ def test_no_error_holds_the_token(clusters: EksClusters) -> None:
     [
         ("list", "nodes", "", True),
         ("patch", "nodes", "", True),
-        ("patch", "nodes/status", "", False),
+        ("patch", "nodes/status", "", True),  # its own conditions: test_conditions.py
+        ("update", "nodes/status", "", False),
         ("delete", "nodes", "", False),
         ("list", "pods", "", True),
         ("create", "pods/eviction", "", True),
@@ -128,6 +129,7 @@ def test_no_error_holds_the_token(clusters: EksClusters) -> None:
         ("patch", "workloads", "kueue.x-k8s.io", True),
         ("patch", "workloads/status", "kueue.x-k8s.io", False),
         ("delete", "workloads", "kueue.x-k8s.io", False),
+        ("get", "daemonsets", "apps", False),  # but one by its name: test_neuron_recovery.py
         ("get", "statefulsets", "apps", True),
         ("patch", "statefulsets", "apps", False),
         ("get", "leaderworkersets", "leaderworkerset.x-k8s.io", True),

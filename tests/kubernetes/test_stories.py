@@ -18,6 +18,7 @@ from nodeheal.contract.vocabulary import Ending, SchedulerKind
 from sandbox.client import Sandbox
 from sandbox.demo import deploy_for, story_of, ways_around
 from sandbox.kubernetes_story import CLUSTER, KubernetesStory, why_missing
+from sandbox.neuron_story import NEURON
 from sandbox.report import judge, make_report
 from sandbox.script import SUBJECTS, Expected, Script
 from sandbox.stories import STORIES, fallen
@@ -102,6 +103,19 @@ def test_a_node_of_a_managed_group_that_is_replaced_comes_back_under_another_nam
     assert ["REPLACE", "DONE"] in report["incident"]["results"]
     story.wait(lambda: len(story.nodes_of_pool()) == 2, "the old Node object is gone")
     assert story.victim not in {node["spec"]["providerID"].rpartition("/")[2] for node in story.nodes_of_pool()}
+
+
+def test_an_error_of_a_trainium_node_is_shown_where_recovery_is_off_and_the_node_is_replaced_where_it_is_on(
+    cloud: Sandbox,
+) -> None:
+    story, report = play(cloud, "neuron", NEURON)
+
+    said = [text for _, kind, text in story.told.lines if kind in ("stage", "person")]
+    for name in ("NeuronHasError_SRAM_UNCORRECTABLE_ERROR", "NeuronHasError_DMA_ERROR"):
+        watched = f"the metric NeuronHealthCheck {name} 1, which nodeheal-{name} watches"
+        assert any(f"shows nodeheal.io/Accelerator {name}, {watched}" in text for text in said)
+    assert ["REPLACE", "DONE"] in report["incident"]["results"]
+    story.wait(lambda: len(story.nodes_of_pool()) == 2, "the old Node object is gone")
 
 
 def test_an_uncordon_by_a_person_while_the_node_is_healed_is_not_undone(cloud: Sandbox) -> None:

@@ -64,7 +64,7 @@ def nothing_else(world: World) -> None:
     """The world is as it was made."""
 
 
-_OTHER = "machine is None or machine.external_remediator in (None, *policy.pool(node.pool).replacement.accept_owners)"
+_OTHER = "owner is not None and owner not in accepted"
 _OBSERVED = "mode_of(builder, fault, fault.action) is Mode.observe"
 CASES: dict[str, tuple[Callable[[], World], Callable[[World], None], Cut, str]] = {
     "opted out": (
@@ -76,7 +76,7 @@ CASES: dict[str, tuple[Callable[[], World], Callable[[World], None], Cut, str]] 
     "repaired by another": (
         lambda: crowd(provider=Provider.ec2, repaired=1.0),
         nothing_else,
-        (isolate._other_owner, _OTHER, "True"),
+        (isolate._other_owner, _OTHER, "False"),
         "repairs",
     ),
     "in maintenance": (

@@ -154,6 +154,22 @@ def test_a_cluster_that_does_not_say_that_it_leaves_its_nodes_alone_keeps_them(
     assert {"BatchRebootClusterNodes", "BatchReplaceClusterNodes"}.isdisjoint(region.calls)
 
 
+def test_a_node_of_a_training_plan_has_its_arn_for_a_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
+    region, machines = hyperpod()
+    plan = "arn:aws:sagemaker:us-east-1:111122223333:training-plan/llama"
+    describe = region.hyperpod.describe_cluster
+    groups = [{"InstanceGroupName": "other"}, {"InstanceGroupName": "worker", "TrainingPlanArn": plan}]
+    before = described(machines)
+
+    def planned(caller: Any, asked: Any) -> Any:
+        return {**describe(caller, asked), "InstanceGroups": groups}
+
+    monkeypatch.setitem(region._service._operations, "DescribeCluster", planned)
+
+    after = described(machines)
+    assert (before.has_reserved_capacity, after.has_reserved_capacity, after.reservation) == (False, True, plan)
+
+
 def test_a_replacement_that_is_asked_for_again_replaces_nothing_else() -> None:
     region, machines = hyperpod()
     broken = described(machines)

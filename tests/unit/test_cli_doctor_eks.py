@@ -8,10 +8,13 @@ import pytest
 from nodeheal.adapters.aws.account import Account
 from nodeheal.adapters.aws.ec2_remediators import ACCELERATOR_REASONS
 from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
+from nodeheal.adapters.kubernetes import account_look
 from nodeheal.adapters.kubernetes.account_look import kubernetes_look
+from nodeheal.adapters.kubernetes.api import ApiError
 from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from tests.twins.test_machines import Stubbed, instance, overrides
 from tests.unit.builders import ACT, FrozenClock, node
@@ -242,3 +245,29 @@ def test_whether_karpenter_repairs_its_nodes_cannot_be_told(eks: Stubbed) -> Non
     found = findings(eks, ON_EKS)
 
     assert [(one.state, "FEATURE_GATES" in one.todo) for one in found] == [(UNKNOWN, True), (GOOD, False)]
+
+
+@pytest.mark.parametrize("kind", ["trn2.48xlarge", "inf2.48xlarge"])
+@pytest.mark.parametrize(
+    ("answer", "state", "todo"),
+    [
+        (True, WARNING, "npd.nodeRecovery.enabled=false"),
+        (ApiError(403, "Forbidden", "ada may not"), UNKNOWN, "kubectl get daemonset -n neuron-healthcheck-system"),
+        (NotAccepted("no answer"), UNKNOWN, "kubectl get daemonset -n neuron-healthcheck-system"),
+        (False, GOOD, ""),
+    ],
+)
+def test_the_recovery_of_the_neuron_chart_is_read_as_the_operator_or_asked_for(
+    eks: Stubbed, monkeypatch: pytest.MonkeyPatch, kind: str, answer: bool | Exception, state: str, todo: str
+) -> None:
+    def read(_: object) -> bool:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(account_look, "is_recovery_on", read)
+    admits(has(eks)).answers("ec2", "describe_instances", instance(InstanceType=kind))
+
+    found = findings(eks, ON_EKS)[0]
+
+    assert (found.state, todo in found.todo) == (state, True)

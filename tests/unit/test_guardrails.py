@@ -7,9 +7,19 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.names import DRILL_MARK
-from nodeheal.contract.results import Refused
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Refusal, Step
+from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST
+from nodeheal.contract.results import Isolated, Refused
+from nodeheal.contract.vocabulary import (
+    Action,
+    Awaited,
+    Confirmation,
+    Ending,
+    Escalation,
+    Family,
+    Outcome,
+    Refusal,
+    Step,
+)
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.confirmation import ANSWER_MARGIN_SECONDS
@@ -91,6 +101,41 @@ def test_a_pool_that_asks_before_a_reboot_asks_where_a_replacement_follows_unask
     asked = Story(xid(79), policy=policy).amid(spent=NO_REBOOT).next()
 
     assert (asked.awaits, asked.action) == (Awaited.APPROVAL, Action.REPLACE)
+
+
+RESERVED = {"has_reserved_capacity": True}
+SRAM = xid(family=Family.neuron, code="SRAM_UNCORRECTABLE_ERROR", component="neuron3")
+
+
+def test_capacity_that_was_bought_ahead_is_kept_by_a_reboot_and_given_up_only_by_a_persons_word() -> None:
+    plain = Story(SRAM).isolated()
+    story = Story(SRAM).isolated().amid(**RESERVED)
+
+    assert (plain.next().step, story.next().step) == (Step.REPLACE, Step.REBOOT)
+
+    asked = story.rebooted().failed().next()
+
+    assert (asked.step, asked.awaits, asked.action) == (Step.WAIT, Awaited.APPROVAL, Action.REPLACE)
+    assert "its capacity was bought ahead: a reservation may give the same host again, and a capacity" in asked.reason
+    assert waited(story, Outcome.DONE, "approved by ada").next().step is Step.REPLACE
+
+
+def test_a_yes_from_before_the_isolation_does_not_give_capacity_up() -> None:
+    story = waited(Story(SRAM, policy=APPROVE), Outcome.DONE, "approved by ada")
+    story.then(Outcome.DONE, facts=Isolated(is_drained=True), finished_at=NOW + timedelta(seconds=1))
+    story.answers(Confirmation.CONFIRMED).amid(**RESERVED, spent=NO_REBOOT)
+
+    decision = story.next()
+
+    assert (decision.awaits, decision.action) == (Awaited.APPROVAL, Action.REPLACE)
+
+
+def test_a_replacement_that_an_operator_requests_is_not_asked_about_again() -> None:
+    wanted = xid(family=Family.host, code=OPERATOR_REQUEST, subcode="REPLACE", component=None)
+
+    story = Story(wanted).then(Outcome.DONE, facts=Isolated(is_drained=True)).amid(**RESERVED)
+
+    assert story.next().step is Step.REPLACE
 
 
 def test_a_yes_that_is_annulled_goes_to_a_human_whatever_it_was_for() -> None:

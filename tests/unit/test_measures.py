@@ -241,12 +241,16 @@ def test_a_metric_has_exactly_its_own_dimensions(
 ) -> None:
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "sweep")  # Powertools would make a dimension of it
 
-    composition.emit(lambda: [Measure(metrics.POLICY_REFUSED), Measure(metrics.STEPS_ENDED, at=("REBOOT", "DONE"))])
+    of_neuron = Measure(metrics.NEURON_HAS_ERROR["DMA_ERROR"])
+    composition.emit(
+        lambda: [Measure(metrics.POLICY_REFUSED), Measure(metrics.STEPS_ENDED, at=("REBOOT", "DONE")), of_neuron]
+    )
 
     told = [line["_aws"]["CloudWatchMetrics"][0] for line in written(capsys.readouterr().out)]
     assert [(one["Namespace"], one["Dimensions"]) for one in told] == [
         (names.METRICS_NAMESPACE, [[]]),
         (names.METRICS_NAMESPACE, [["Step", "Outcome"]]),
+        ("NeuronHealthCheck", [[]]),  # as AWS's node-problem-detector for Neuron has it
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.names import OPERATOR_REQUEST, group_line
-from nodeheal.contract.results import CallAgain, Refused, Replaced, StepResult
+from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, StepResult
 from nodeheal.contract.steps import Decision, Reservation, StepRequest
 from nodeheal.contract.vocabulary import (
     Action,
@@ -45,6 +45,7 @@ from tests.unit.builders import (
     memory_ports,
     node,
     requeueing,
+    scheduler_in,
     stored_node,
     waiting,
     xid,
@@ -993,6 +994,25 @@ def test_what_an_operator_has_asked_for_goes_in_observe_mode_too() -> None:
 # One owner ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("accepted", [(), (Remediator.neuron_node_recovery,)])
+def test_a_node_that_its_cluster_replaces_by_itself_is_left_alone_unless_policy_accepts_it(
+    accepted: tuple[Remediator, ...],
+) -> None:
+    pool = Pool(accept_owners=accepted)
+    scheduler_in(pool.ports).repaired_by = Remediator.neuron_node_recovery
+    asked = as_step(pool.request(), Step.ISOLATE)
+
+    isolate_node(asked, pool.ports, pool.policy)
+
+    answer = pool.answer()
+    assert answer is not None
+    assert (answer.refused_for(Refusal.EXTERNAL_REMEDIATOR) is None, pool.node().drained_by_us) == (
+        bool(accepted),
+        bool(accepted),
+    )
+    assert accepted or "npd.nodeRecovery.enabled=false" in answer.reason
+
+
 @pytest.mark.parametrize("accepted", [(), (Remediator.eks_node_repair,)])
 def test_a_node_that_somebody_else_repairs_is_left_alone_unless_policy_accepts_it(
     accepted: tuple[Remediator, ...],
@@ -1010,3 +1030,23 @@ def test_a_node_that_somebody_else_repairs_is_left_alone_unless_policy_accepts_i
     assert pool.node().drained_by_us is bool(accepted)
     assert accepted or "--node-repair-config enabled=false" in answer.reason
     assert (answer.refused_for(Refusal.EXTERNAL_REMEDIATOR) is not None) is not bool(accepted)
+
+
+@pytest.mark.parametrize(
+    ("bought", "is_reserved"),
+    [
+        ({}, False),
+        ({"lifecycle": "spot"}, False),
+        ({"lifecycle": "capacity-block"}, True),
+        ({"reservation": "cr-1"}, True),
+    ],
+)
+def test_the_isolation_records_whether_the_capacity_was_bought_ahead(bought: dict[str, Any], is_reserved: bool) -> None:
+    pool = Pool()
+    pool.machines.machines[A] = replace(pool.kind, **bought)
+
+    isolate_node(as_step(pool.request(), Step.ISOLATE), pool.ports, pool.policy)
+
+    answer = pool.answer()
+    assert answer is not None
+    assert answer.facts == Isolated(is_drained=True, has_reserved_capacity=is_reserved)

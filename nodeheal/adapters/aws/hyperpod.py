@@ -33,7 +33,7 @@ class HyperPodMachines:
         for cluster in self._clusters if _NODE_ID.fullmatch(machine_id) else ():
             node = self._node(cluster, machine_id)
             if node is not None and node["InstanceStatus"]["Status"] not in _GOING:
-                return _machine(cluster, node, **self._recovery(cluster))
+                return _machine(cluster, node, **self._of_cluster(cluster, node["InstanceGroupName"]))
         return None
 
     def power(self, machine_id: str, order: Power) -> None:
@@ -74,13 +74,19 @@ class HyperPodMachines:
         details: Mapping[str, Any] = answer["NodeDetails"]
         return details
 
-    def _recovery(self, cluster: str) -> dict[str, Any]:
-        """Return whether HyperPod repairs by itself. Only a plain `None` of the cluster's says that it does not."""
+    def _of_cluster(self, cluster: str, group: str) -> dict[str, Any]:
+        """Return whether the group's capacity is of a training plan, and whether HyperPod repairs by itself. Only a
+        plain `None` of the cluster's says that it does not.
+        """
         with throttles_named("DescribeCluster"):
-            mode = self._make("sagemaker").describe_cluster(ClusterName=cluster).get("NodeRecovery", "not given")
+            described = self._make("sagemaker").describe_cluster(ClusterName=cluster)
+        groups = {each["InstanceGroupName"]: each for each in described.get("InstanceGroups", ())}
+        reserved = {"reservation": groups.get(group, {}).get("TrainingPlanArn", "")}
+        mode = described.get("NodeRecovery", "not given")
         if mode == "None":
-            return {}
+            return reserved
         return {
+            **reserved,
             "external_remediator": Remediator.sagemaker_hyperpod,
             "remediator_detail": f"NodeRecovery of {cluster} is {mode}",
         }

@@ -7,10 +7,16 @@ from nodeheal.adapters.aws.account import INSTANCES_IN_A_FILTER, Account, Look, 
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.ec2_remediators import EKS_OPERATOR, NODEGROUP_TAG, reasons_repaired
 from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
+from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.adapters.kubernetes.api import ApiError
+from nodeheal.adapters.kubernetes.neuron_recovery import NAME, NAMESPACE, SWITCH, is_recovery_on
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind
+from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.fleet.machine import SWITCH_OFF, Remediator
 from nodeheal.domain.humanize import counted
 
+_NEURON_TYPES = ("trn", "inf")
 KARPENTER_TAG = "karpenter.sh/nodepool"  # of each instance that Karpenter launches
 ANYWHERE = "0.0.0.0/0"
 _HTTPS = 443
@@ -61,6 +67,7 @@ def _about(
         *_access(account, subject, cluster, role_arn()),
         *_auto_mode(subject, cluster, instances),
         *_node_repair(account, subject, name, instances),
+        *_neuron_recovery(account, subject, name, instances),
     ]
     yield from findings
     if not any(finding.state in (BAD, WARNING) for finding in findings):
@@ -171,6 +178,24 @@ def _node_repair(
             "| grep -A1 FEATURE_GATES"
         )
         yield Finding(subject, UNKNOWN, detail, todo)
+
+
+def _neuron_recovery(
+    account: Account, subject: str, name: str, instances: Sequence[Mapping[str, Any]]
+) -> Iterator[Finding]:
+    """Check whether AWS's Neuron node-problem-detector replaces nodes, where the operator may read its DaemonSet."""
+    if not any(each["InstanceType"].startswith(_NEURON_TYPES) for each in instances):
+        return
+    try:
+        is_on = is_recovery_on(EksClusters(account.make).api(name))
+    except (ApiError, NotAccepted, NotFound) as error:
+        detail = f"whether AWS's Neuron node-problem-detector replaces nodes stands in its DaemonSet ({error})"
+        todo = f"{SWITCH} must not be true in: kubectl get daemonset -n {NAMESPACE} {NAME} -o yaml | grep -A1 {SWITCH}"
+        yield Finding(subject, UNKNOWN, detail, todo)
+        return
+    if is_on:
+        detail = "AWS's Neuron node-problem-detector replaces nodes, without a drain, so nodeheal keeps off them"
+        yield Finding(subject, WARNING, detail, SWITCH_OFF[Remediator.neuron_node_recovery])
 
 
 def _instances(account: Account, machines: Sequence[str]) -> Iterator[Mapping[str, Any]]:

@@ -18,6 +18,7 @@ Object = Mapping[str, Any]  # as the API has it
 # Who has written a field, as the API names it: what is ours is told from what others have set to the same value.
 MANAGER = "nodeheal"
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 BUDGET_CAUSE = "DisruptionBudget"  # of a 429: an eviction would break a PodDisruptionBudget
 _PAGE = 500  # objects of one answer to a list; kubectl's own number
 _CONNECT_SECONDS, _READ_SECONDS = 2.0, 10.0
@@ -96,6 +97,12 @@ class KubernetesApi:
         has another resourceVersion now), NotAccepted.
         """
         return self._call("PATCH", f"{path}?fieldManager={MANAGER}", change, MERGE_PATCH)
+
+    def patch_status(self, path: str, status: Object) -> Object:
+        """Return the object after a strategic merge patch of its status: an entry of a list replaces the one with its
+        key, and leaves the others. Raises ApiError, NotAccepted.
+        """
+        return self._call("PATCH", f"{path}/status?fieldManager={MANAGER}", {"status": status}, STRATEGIC_MERGE_PATCH)
 
     def post(self, path: str, body: Object) -> Object:
         """Return what was created. Raises ApiError, NotAccepted."""

@@ -24,6 +24,7 @@ UNCHECKED_TAINT = "nodeheal.io/unchecked"
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 OUT_OF_SERVICE_MARK = {"key": "nodeheal.io/out-of-service", "value": "true", "effect": "NoSchedule"}
 OWN_TAINTS = (ISOLATED_TAINT, CORDONED_TAINT["key"], UNCHECKED_TAINT, OUT_OF_SERVICE_MARK["key"])
+NEURON_HEALTH = "NeuronHealth"  # the condition that AWS's Neuron node-problem-detector sets on each of its nodes
 _NOBODY = ("", "ancient-changes")  # as the API server merges the entries of many writers
 _WORDS = 80  # of what others write into labels, annotations and managers' names
 # Other systems that keep a node out of service: the label, annotation or taint by which each shows that.
@@ -73,6 +74,12 @@ def machine_in(provider_id: str) -> str:
     _, _, last = provider_id.rpartition("/")
     instance = last.rpartition("-i-")[2]  # HyperPod: hyperpod-CLUSTER-i-0123456789abcdef0
     return f"i-{instance}" if instance != last else last
+
+
+def condition_of(node_object: Object, kind: str) -> Object | None:
+    """Return a node's condition; None: it has none of this type."""
+    conditions = node_object.get("status", {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), None)
 
 
 def taints_of(node_object: Object) -> list[dict[str, Any]]:

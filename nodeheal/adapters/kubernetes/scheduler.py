@@ -5,11 +5,13 @@ from typing import Any
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.agent_pods import KubernetesAgentPods
+from nodeheal.adapters.kubernetes.conditions import KubernetesConditions
 from nodeheal.adapters.kubernetes.gate import KubernetesGate
 from nodeheal.adapters.kubernetes.machines import KarpenterMachines
 from nodeheal.adapters.kubernetes.orders import KubernetesOrders
 from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
 from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.ports.clock import Clock
 from nodeheal.ports.scheduler import OwnTools, Scheduler, SchedulerTraits
 
 OWN_TOOLS = OwnTools(
@@ -27,7 +29,7 @@ TRAITS = SchedulerTraits(
 )
 
 
-def kubernetes_scheduler(clusters: EksClusters, ec2: Callable[[], Any]) -> Scheduler:
+def kubernetes_scheduler(clusters: EksClusters, ec2: Callable[[], Any], clock: Clock) -> Scheduler:
     """Return what Kubernetes can do. Its controllers start and restart its jobs themselves."""
     gate = KubernetesGate(clusters)
     workloads = KubernetesWorkloads(clusters, gate, ec2)
@@ -41,5 +43,6 @@ def kubernetes_scheduler(clusters: EksClusters, ec2: Callable[[], Any]) -> Sched
         restarter=workloads,
         machines=KarpenterMachines(clusters),
         orders=KubernetesOrders(clusters),
+        conditions=KubernetesConditions(clusters, clock),
         own_tools=OWN_TOOLS,
     )

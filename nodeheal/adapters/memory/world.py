@@ -16,7 +16,7 @@ from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.holder import HeldByPerson, Holder
 from nodeheal.domain.fleet.liveness import ProbeAnswer
-from nodeheal.domain.fleet.machine import ClusterReplacement
+from nodeheal.domain.fleet.machine import ClusterReplacement, Remediator
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.node_order import NodeOrder
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
@@ -37,6 +37,7 @@ class MemoryScheduler:
     as started. `disconnected` contains unreachable placements. `unmanaged` has the running unmanaged tasks, as (node,
     task) by id; `unmanaged_ended` why each ended; `unmanaged_refused` why none starts. `replaced_by_cluster` contains
     the nodes whose machines were to be replaced; `replaces_none` why none is. `ordered`: by marks that stand.
+    `conditions` has what each node shows, and `repaired_by` who else repairs nodes of the cluster.
     """
 
     traits: ClassVar[SchedulerTraits] = SchedulerTraits()
@@ -58,6 +59,8 @@ class MemoryScheduler:
     unmanaged_started: list[tuple[str, UnmanagedTask]] = field(default_factory=list)
     unmanaged_refused: str = ""
     ordered: list[NodeOrder] = field(default_factory=list)
+    conditions: dict[str, str] = field(default_factory=dict)
+    repaired_by: Remediator | None = None
     series: str = ""  # at the end of each new rank's name: a scheduler gives no name twice, whatever is on record
 
     def as_scheduler(self, kind: SchedulerKind) -> Scheduler:
@@ -70,6 +73,7 @@ class MemoryScheduler:
             workloads=self,
             restarter=self,
             launcher=self,
+            conditions=self,
             definitions=MemoryTaskDefinitions(),
             job_logs=MemoryJobLogs(),
             orders=self,
@@ -109,6 +113,17 @@ class MemoryScheduler:
         self.draining.discard(node.node_id)
         self.isolated_by.pop(node.node_id, None)
         return None
+
+    def show(self, node: Node, reason: str, message: str) -> None:
+        if node.node_id in self.unknown_nodes:
+            raise NotFound(f"{node.node_id} is not in cluster {node.cluster.name}")
+        self.conditions[node.node_id] = f"{reason}: {message}"
+
+    def clear(self, node: Node) -> None:
+        self.conditions.pop(node.node_id, None)
+
+    def remediator_of(self, node: Node) -> tuple[Remediator | None, str]:
+        return self.repaired_by, "the cluster says so" if self.repaired_by else ""
 
     def _must_be_ours(self, node: Node) -> None:
         MemoryScheduler.placement_of(self, node)  # not counted as a query of its own

@@ -13,6 +13,7 @@ class Remediator(StrEnum):
     eks_node_repair = "eks_node_repair"
     eks_auto_mode = "eks_auto_mode"
     ecs_managed_instances = "ecs_managed_instances"
+    neuron_node_recovery = "neuron_node_recovery"
     sagemaker_hyperpod = "sagemaker_hyperpod"
     another_service = "another_service"
 
@@ -27,6 +28,9 @@ SWITCH_OFF = {
     ),
     Remediator.eks_auto_mode: "it cannot be switched off: EKS Auto Mode owns these instances; leave them to it",
     Remediator.ecs_managed_instances: "it cannot be switched off: ECS owns these instances; leave them to it",
+    Remediator.neuron_node_recovery: (
+        "helm upgrade AWS's Neuron chart with --set npd.nodeRecovery.enabled=false (docs/trainium.md)"
+    ),
     Remediator.sagemaker_hyperpod: "set the cluster's NodeRecovery to None, in SageMaker",
     Remediator.another_service: "another AWS service owns the instance; leave it to that service",
 }
@@ -59,6 +63,9 @@ class ClusterReplacement(StrEnum):
         return self is ClusterReplacement.delete_node_claim
 
 
+_CAPACITY_BLOCK = "capacity-block"  # EC2's word for a lifecycle
+
+
 @dataclass(frozen=True)
 class Machine:
     """One machine that exists. An empty field means none: no group, no placement group, no targeted reservation."""
@@ -71,7 +78,7 @@ class Machine:
     launch_template_version: str = ""
     subnet: str = ""
     placement_group: str = ""
-    reservation: str = ""  # id of the capacity reservation that it targets, or ARN of a group of them
+    reservation: str = ""  # id of the capacity reservation that it targets, or ARN of a group, or of a training plan
     launched_at: datetime | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     external_remediator: Remediator | None = None
@@ -84,6 +91,11 @@ class Machine:
     # Of HyperPod's only.
     hyperpod_cluster: str = ""  # its ARN; to replace the machine destroys all its volumes
     address: str = ""
+
+    @property
+    def has_reserved_capacity(self) -> bool:
+        """Whether its capacity was bought ahead: its successor may be the same host, or find no place any more."""
+        return bool(self.reservation) or self.lifecycle == _CAPACITY_BLOCK
 
 
 @dataclass(frozen=True)

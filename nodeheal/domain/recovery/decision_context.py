@@ -49,6 +49,8 @@ class DecisionContext:
     recoveries: tuple[PastRecovery, ...] = ()
     spent: Mapping[tuple[str, Action], int] = field(default_factory=dict)  # by (scope, group), in the policy's windows
     observations: tuple[Observation, ...] = ()  # of the whole pool, this node included
+    # The node's machine runs on capacity that was bought ahead; known once it is isolated.
+    has_reserved_capacity: bool = False
     is_released_or_retired: bool = False  # the node is no longer this incident's: a human has given it back, or up
     pool: Pool = field(default_factory=lambda: Pool(""))  # its breaker
     job_limits: tuple[Reservation, ...] = ()  # what the job itself allows: reserved beside what the policy does

@@ -17,6 +17,9 @@ from nodeheal.domain.recovery.ladder import first_step
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.verbs import VERBS
 
+_OF_RESERVED_CAPACITY = (
+    "its capacity was bought ahead: a reservation may give the same host again, and a capacity block's is lost"
+)
 AT_JOB_END = "When the job has ended."
 
 
@@ -137,20 +140,29 @@ def approval(
 
     Returns None when nobody has to be asked or the answer was yes.
     """
-    is_asked = mode_of(builder, fault, action) is Mode.approve
+    is_asked = mode_of(builder, fault, action) is Mode.approve or is_of_reserved_capacity(builder, fault, action)
     return _ask(builder, progress, fault, action, why) if is_asked else None
+
+
+def is_of_reserved_capacity(builder: DecisionBuilder, fault: Fault, action: Action) -> bool:
+    """Whether an action gives up capacity that was bought ahead. An operator who requests it has decided that."""
+    return action is Action.REPLACE and builder.history.context.has_reserved_capacity and not fault.is_by_hand
 
 
 def _ask(builder: DecisionBuilder, progress: Progress, fault: Fault, action: Action, why: str) -> Decision | None:
     pool = builder.history.incident.pool
     would = VERBS[action].proposal if progress.isolation is None else f"go on with {VERBS[action].announced}"
     would += _because(why)
-    answer = progress.approvals.get(action)
+    answer, asks = progress.approvals.get(action), f"pool {pool} asks for approval first"
+    if fault.needs_approval:
+        asks = "it is not known that who asks for it may, so that an approval comes first"
+    if is_of_reserved_capacity(builder, fault, action):
+        asks = _OF_RESERVED_CAPACITY
+        isolated = progress.isolation
+        if answer is not None and isolated is not None and answer.finished_at < isolated.finished_at:
+            answer = None  # that yes was given before this was known
     if answer is None:
-        why_asked = f"pool {pool} asks for approval first"
-        if fault.needs_approval:
-            why_asked = "it is not known that who asks for it may, so that an approval comes first"
-        asked = f"{why_asked}; nodeheal would {would}"
+        asked = f"{asks}; nodeheal would {would}"
         seconds = builder.policy.deadlines.approval_seconds
         return builder.wait(Awaited.APPROVAL, f"{fault.title}: {asked}. {fault.short_why}", seconds, action)
     if answer.outcome is Outcome.DONE:

@@ -56,6 +56,10 @@ def escalation_steps(fault: Fault, builder: DecisionBuilder) -> list[Action]:
             # A fault that begins on a later step has had what this follows in earlier incidents.
             place = actions.index(verb.follows) + 1 if verb.follows in actions else 0
             actions[place:place] = [action]
+    is_kept = builder.history.context.has_reserved_capacity and not fault.is_by_hand
+    if is_kept and Action.REPLACE in actions and Action.REBOOT not in fault.ladder:
+        place = actions.index(Action.REPLACE)
+        actions[place:place] = [Action.REBOOT]  # the machine keeps its capacity by it
     return actions
 
 

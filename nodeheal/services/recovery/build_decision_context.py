@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from nodeheal.contract.results import Isolated
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery
@@ -54,6 +55,7 @@ def build_decision_context(history: History, ports: Ports, policy: RecoveryPolic
         recoveries=node.recoveries,
         spent=_spent(history, node, limits, ports, policy),
         observations=observations,
+        has_reserved_capacity=_has_reserved_capacity(history),
         is_released_or_retired=node.open_incident != incident.incident_id,
         pool=pool,
         job_limits=limits,
@@ -98,6 +100,12 @@ def _times(past: Sequence[PastRecovery]) -> dict[str, Any]:
         "recovery_seconds": {action: tuple(seconds[:TIMES_USED]) for action, seconds in took.items()},
         "proof_seconds": tuple(proofs[:TIMES_USED]),
     }
+
+
+def _has_reserved_capacity(history: History) -> bool:
+    """Whether the isolation has found that the node's machine runs on capacity that was bought ahead."""
+    facts = [turn.result.facts for turn in history.turns if turn.result is not None]
+    return any(isinstance(each, Isolated) and each.has_reserved_capacity for each in facts)
 
 
 def _may_move(history: History) -> bool:

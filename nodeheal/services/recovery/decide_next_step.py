@@ -24,6 +24,7 @@ from nodeheal.services.notify.notify_job_owner import (
 )
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.recovery.build_decision_context import build_decision_context
+from nodeheal.services.recovery.show_condition import show_condition
 from nodeheal.services.saving import node_of
 
 
@@ -32,6 +33,8 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     history = ports.incidents.history(request.incident_id)
     if len(history.turns) > request.turn:
         return history.turns[request.turn].decision
+    if request.turn == 0:
+        show_condition(history, ports, policy)
     return _decide_turn(_looked(request, history, ports), history, ports, policy)
 
 

@@ -31,6 +31,16 @@ def test_a_condition_that_turned_bad_in_this_boot_is_a_suspicion(kind: str, stat
     assert codes(condition(kind, status)) == [("node_condition", kind)]
 
 
+def test_what_node_problem_detector_says_of_neuron_reaches_people_with_its_reason() -> None:
+    reason = "NeuronHasError_SRAM_UNCORRECTABLE_ERROR"
+    said = condition("NeuronHealth", "True") | {"reason": reason, "message": "[87]: NEURON_HW_ERR=…"}
+
+    [problem] = judge({"metadata": {"name": "n"}, "status": {"conditions": [said]}}, BOOT).problems
+
+    row = find(problem.finding.family, problem.finding.code)
+    assert (row and row.action, f"NeuronHealth is True, {reason}: [87]" in problem.evidence) == (Action.OBSERVE, True)
+
+
 @pytest.mark.parametrize(
     ("kind", "status", "at"),
     [
