@@ -10,6 +10,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -19,12 +20,13 @@ from nodeheal.simulation.latency import LATENCIES
 from sandbox import hyperpod
 from sandbox.client import Sandbox, SandboxError, is_running
 from sandbox.deployment import DeployFailed
+from sandbox.hyperpod_story import HYPERPOD, HyperPodScript, HyperPodStory
 from sandbox.kubernetes import control_plane
 from sandbox.kubernetes_story import CLUSTER, KubernetesStory
 from sandbox.kubernetes_story import why_missing as why_no_kubernetes
 from sandbox.mailbox import MailFolder
 from sandbox.neuron_story import NEURON
-from sandbox.report import judge, make_report
+from sandbox.report import Verdict, judge, make_report
 from sandbox.screen import Screen, Where, show_summary
 from sandbox.script import GANG_NODES, Script
 from sandbox.slurm import why_missing
@@ -40,6 +42,11 @@ LONGEST_BOOT = 30  # the sandbox's policy waits 40 s for a reboot
 RUNS_KEPT = 3
 CHECKS = ("dcgm_counters",)  # the others would see this machine, which all nodes share
 KUBERNETES_STORIES = {
+    "hyperpod": Named(
+        "HyperPod's nodes: Xid 74 replaces, Xid 73 reboots, a label orders, and NodeRecovery Automatic is left to it",
+        HYPERPOD[0],
+        HYPERPOD[1:],
+    ),
     "neuron": Named("errors of Trainium devices: first with recovery off, then with recovery on", NEURON),
 }
 MAIL_SECONDS = 1.0  # between two looks for new emails
@@ -52,14 +59,14 @@ def main(arguments: list[str] | None = None) -> int:
     if options.story == "list" and _stories(options.scheduler):
         sys.stdout.writelines(f"  {name:<22} {story.about}\n" for name, story in _stories(options.scheduler).items())
         return 0
-    script = _script(options)
-    if isinstance(script, str):
-        sys.stderr.write(f"demo: {script}\n")
+    scripts = _scripts(options)
+    if isinstance(scripts, str):
+        sys.stderr.write(f"demo: {scripts}\n")
         return 2
     console = Console(highlight=False, record=options.picture is not None)
     directory = _fresh_directory()
     try:
-        return _play(console, directory, script, options)
+        return _play(console, directory, scripts, options)
     except (StoryError, SandboxError, DeployFailed, control_plane.KubectlError) as error:
         console.print(f"[bold red]The demo could not continue:[/] {error}", soft_wrap=True)
         if directory.exists():
@@ -105,8 +112,8 @@ def _stories(scheduler: str) -> dict[str, Named]:
     return {"ecs": STORIES, "kubernetes": KUBERNETES_STORIES}.get(scheduler, {})
 
 
-def _script(options: argparse.Namespace) -> Script | str:
-    """Return the requested story, or what is wrong with the options."""
+def _scripts(options: argparse.Namespace) -> tuple[Script, ...] | str:
+    """Return the parts of the requested story, or what is wrong with the options."""
     if options.scheduler == "kubernetes" and why_no_kubernetes():
         return f"--scheduler kubernetes: {why_no_kubernetes()}"
     if options.story:
@@ -115,7 +122,8 @@ def _script(options: argparse.Namespace) -> Script | str:
             return (
                 f"--story {options.story}: not played on {options.scheduler}; remove --scheduler, or try --story list"
             )
-        return replace(named.script, scheduler=SchedulerKind(options.scheduler.upper()))
+        kind = SchedulerKind(options.scheduler.upper())
+        return tuple(replace(script, scheduler=kind) for script in (named.script, *named.then))
     if not GANG_NODES <= options.nodes <= MOST_NODES:
         return (
             f"--nodes {options.nodes}: the job needs {GANG_NODES} nodes, and more than {MOST_NODES} are not simulated"
@@ -135,7 +143,7 @@ def _script(options: argparse.Namespace) -> Script | str:
         return (
             f"--fault-persists makes no difference here: code {script.code} asks for {script.action}, not for a repair"
         )
-    return script
+    return (script,)
 
 
 def script_of(line: str, persists: bool = False, nodes: int = 3, boot_seconds: float = 3.0) -> Script:
@@ -158,6 +166,8 @@ def deploy_for(scheduler: SchedulerKind, sandbox: Sandbox, provider: str = "") -
 
 def story_of(sandbox: Sandbox, script: Script, listener: Listener) -> Story:
     """Return the playing of the script, on its scheduler."""
+    if isinstance(script, HyperPodScript):
+        return HyperPodStory(sandbox, script, listener)
     kinds = {SchedulerKind.SLURM: SlurmStory, SchedulerKind.KUBERNETES: KubernetesStory}
     return kinds.get(script.scheduler, Story)(sandbox, script, listener)
 
@@ -172,36 +182,41 @@ def _fresh_directory() -> Path:
     return root / f"run-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 1000:03d}"
 
 
-def _play(console: Console, directory: Path, script: Script, options: argparse.Namespace) -> int:
-    with Screen(console) as screen, Sandbox(directory, options.port, script.boot_seconds) as sandbox:
+def _play(console: Console, directory: Path, scripts: tuple[Script, ...], options: argparse.Namespace) -> int:
+    with Screen(console) as screen, Sandbox(directory, options.port, scripts[0].boot_seconds) as sandbox:
         sandbox.behave(**LATENCIES[options.latency].of_sandbox())
         if options.latency != "none":
             screen.stage(f"--latency {options.latency}: each call is as slow as in an account")
         screen.stage(f"embedded AWS is up on {sandbox.endpoint_url}, IAM enforced")
         screen.busy("cdk deploy")
-        seconds = deploy_for(script.scheduler, sandbox, script.provider)
+        seconds = deploy_for(scripts[0].scheduler, sandbox, scripts[0].provider)
         screen.stage(f"cdk deploy: the stack nodeheal in {seconds:.1f} s")
-        story = story_of(sandbox, replace(script, checks=CHECKS), screen.hear)
-        emails = MailFolder(sandbox.directory / "mail")
+        emails, played = MailFolder(sandbox.directory / "mail"), list[tuple[Story, dict[str, Any], Verdict]]()
         try:
-            story.play()
-            list(emails.keep(sandbox.all_mails(), sandbox.gets_emails))
-            report = {**make_report(story, LATENCIES[options.latency]), "latency": options.latency}
-            verdict = judge(story, report)
+            for number, script in enumerate(scripts, start=1):
+                if len(scripts) > 1:
+                    screen.stage(f"part {number} of {len(scripts)}, on nodes of its own")
+                story = story_of(sandbox, replace(script, checks=CHECKS), screen.hear)
+                story.play()
+                list(emails.keep(sandbox.all_mails(), sandbox.gets_emails))
+                report = {**make_report(story, LATENCIES[options.latency]), "latency": options.latency}
+                played.append((story, report, judge(story, report)))
             if not options.keep:
                 screen.busy("ending the emulator, the nodes and the job")
                 sandbox.close()
             screen.__exit__()
             if options.picture is not None:
                 options.picture.write_text(_picture(console), "utf-8")
-            REPORT.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+            *before, last = [report for _, report, _ in played]
+            REPORT.write_text(json.dumps({**last, "before": before}, indent=2) + "\n", "utf-8")
             where = Where(*(str(path.relative_to(BUILD.parent)) for path in (REPORT, emails.folder)))
-            show_summary(console, report, verdict, story.told, where)
+            for story, report, verdict in played:
+                show_summary(console, report, verdict, story.told, where)
         finally:
             screen.__exit__()
             if options.keep:
                 _show_around(console, sandbox, story, emails)
-    return 0 if verdict.is_right else 1
+    return 0 if all(verdict.is_right for _, _, verdict in played) else 1
 
 
 def _picture(console: Console) -> str:

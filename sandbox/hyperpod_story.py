@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 
+from nodeheal.contract.names import KUBERNETES_POOL_LABEL as POOL_LABEL
 from nodeheal.contract.vocabulary import Ending, Family
 from sandbox.kubernetes.control_plane import KubectlError
 from sandbox.kubernetes.eks import HEALTH_LABEL
@@ -12,6 +13,8 @@ from sandbox.stories import BROKEN_LINK, FALLEN
 from sandbox.story import Story, StoryError
 
 _FORMER_DRILL = BROKEN_LINK.replace(" 74,", " 73,")  # the source page injects the same line with either number
+_HEALTH = HEALTH_LABEL.replace(".", r"\.")
+_COLUMNS = f"NODE:.metadata.name,CORDONED:.spec.unschedulable,HEALTH:.metadata.labels.{_HEALTH}"
 _PENDING_REBOOT = "UnschedulablePendingReboot"
 # Two people who may patch nodes. One of them is in the group that the chart's policy lets order.
 _PEOPLE = "sre"
@@ -31,6 +34,16 @@ class HyperPodScript(Script):
 
 class HyperPodStory(KubernetesStory):
     """One playing of such a script."""
+
+    @property
+    def _nodes_shown(self) -> tuple[str, ...]:
+        """Return the command that shows the part's nodes with HyperPod's label."""
+        return "get", "nodes", f"--selector={POOL_LABEL}={self.script.pool}", f"--output=custom-columns={_COLUMNS}"
+
+    @property
+    def _pods_shown(self) -> tuple[str, ...]:
+        """Return the command that shows the pods of the part's job."""
+        return "get", "pods", f"--selector=training.kubeflow.org/job-name={self.script.job}"
 
     def _break_nodes(self) -> None:
         script = self.script

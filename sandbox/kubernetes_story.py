@@ -46,6 +46,16 @@ class KubernetesStory(Story):
     _api: Api
 
     @property
+    def _nodes_shown(self) -> tuple[str, ...]:
+        """Return the command that shows the nodes."""
+        return "get", "nodes"
+
+    @property
+    def _pods_shown(self) -> tuple[str, ...]:
+        """Return the command that shows the pods."""
+        return "get", "pods"
+
+    @property
     def variables(self) -> dict[str, str]:
         """Return the variables by which kubectl finds this cluster, and where kubectl is."""
         return {"KUBECONFIG": str(self._kubeconfig), "KUBECTL": str(programs.program("kubectl"))}
@@ -132,19 +142,20 @@ class KubernetesStory(Story):
         restarts = int(job["metadata"].get("annotations", {}).get(RESTARTS, 0))
         if is_suspended and not self._is_suspended:
             self._line(time.time(), "training", f"nodeheal suspends PyTorchJob {self.script.job}: its pods end")
-            self._show("get", "nodes")
+            self._show(*self._nodes_shown)
         if restarts > self._restarts:
             self._line(time.time(), "training", f"nodeheal resumes it (restart {restarts}), without the broken node")
         self._is_suspended, self._restarts = is_suspended, restarts
         if restarts > self._shown and len(self._placed()) == GANG_NODES:
             self._shown = restarts
-            self._show("get", "pods", f"--output=custom-columns={_COLUMNS}")
+            self._show(*self._pods_shown, f"--output=custom-columns={_COLUMNS}")
         conditions = job.get("status", {}).get("conditions", [])
         ended = [each["type"] for each in conditions if each["status"] == "True"]
         state = next((state for kind, state in _STATES.items() if kind in ended), JobState.RUNNING)
         if state is JobState.COMPLETED and not self._has_shown_end and self._has_recovered():
             self._has_shown_end = True
-            self._show("get", "nodes,pods")
+            self._show(*self._nodes_shown)
+            self._show(*self._pods_shown)
         return state
 
     def _has_recovered(self) -> bool:

@@ -98,7 +98,8 @@ class Screen:
             return
         if kind == "output":  # a table of a command: a wrapped row would be no row any more
             soft = is_piped(self.console)
-            self.console.print(Text(f"  {text}", STYLES[kind]), no_wrap=not soft, overflow="crop", soft_wrap=soft)
+            row, no_wrap = Text(f"  {text}", STYLES[kind]), None if soft else True
+            self.console.print(row, no_wrap=no_wrap, overflow="crop", soft_wrap=soft)
             return
         if kind == "fault":
             self.console.rule("[bold red]the fault[/]; from here on the demo only watches", style="red")

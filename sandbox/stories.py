@@ -40,10 +40,11 @@ STALE = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Named:
-    """A story with its one line for --help."""
+    """A story with its one line for --help. `then`: further parts, each on nodes of its own in the same cloud."""
 
     about: str
     script: Script
+    then: tuple[Script, ...] = ()
 
 
 def fallen(**changes: object) -> Script:
