@@ -43,7 +43,7 @@ def is_looked_at_before_drain(scheduler: Scheduler) -> bool:
 
 def takes_commands(node: Node, scheduler: Scheduler) -> bool:
     """Whether a command reaches the node: no service of AWS's takes one for a node of HyperPod."""
-    return scheduler.traits.runs_commands or node.provider is not Provider.hyperpod
+    return node.provider is not Provider.hyperpod or scheduler.traits.runs_commands
 
 
 def is_behind_a_machine(scheduler: Scheduler) -> bool:
