@@ -24,6 +24,7 @@ READS = frozenset(
         "live_ranks",
         "liveness",
         "look",
+        "machine_of",
         "lost_since",
         "names_in_service",
         "newest",

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskDefinitions
+from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import JOB_VARIABLE, RUN_VARIABLE
 from nodeheal.contract.notification import Notification
@@ -37,7 +38,8 @@ class MemoryScheduler:
     as started. `disconnected` contains unreachable placements. `unmanaged` has the running unmanaged tasks, as (node,
     task) by id; `unmanaged_ended` why each ended; `unmanaged_refused` why none starts. `replaced_by_cluster` contains
     the nodes whose machines were to be replaced; `replaces_none` why none is. `ordered`: by marks that stand.
-    `conditions` has what each node shows, and `repaired_by` who else repairs nodes of the cluster.
+    `conditions` has what each node shows, and `repaired_by` who else repairs nodes of the cluster. `agents` has the
+    machines of pods.
     """
 
     traits: ClassVar[SchedulerTraits] = SchedulerTraits()
@@ -59,6 +61,7 @@ class MemoryScheduler:
     unmanaged_started: list[tuple[str, UnmanagedTask]] = field(default_factory=list)
     unmanaged_refused: str = ""
     ordered: list[NodeOrder] = field(default_factory=list)
+    agents: dict[AgentPod, str] = field(default_factory=dict)
     conditions: dict[str, str] = field(default_factory=dict)
     repaired_by: Remediator | None = None
     series: str = ""  # at the end of each new rank's name: a scheduler gives no name twice, whatever is on record
@@ -77,6 +80,7 @@ class MemoryScheduler:
             definitions=MemoryTaskDefinitions(),
             job_logs=MemoryJobLogs(),
             orders=self,
+            agent_pods=self,
         )
 
     def placement_of(self, node: Node) -> NodePlacement:
@@ -135,6 +139,9 @@ class MemoryScheduler:
             raise PlacementRefused(self.replaces_none)
         self._must_be_ours(node)
         self.replaced_by_cluster.append((node.node_id, how))
+
+    def machine_of(self, pod: AgentPod) -> str | None:
+        return self.agents.get(pod)
 
     def pending(self, cluster: Cluster) -> Sequence[NodeOrder]:
         return tuple(self.ordered)
