@@ -82,6 +82,7 @@ NEURON = Script(
     DMA,
     provider="group",
     nodes=2,
+    steps=400,  # the job must still run when the second node breaks
     prepares=(observed_first,),
     moves=(shows_its_fault,),
     expects=Expected(

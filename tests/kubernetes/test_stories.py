@@ -37,10 +37,10 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def play(cloud: Sandbox, name: str, script: Script) -> Played:
+def play(cloud: Sandbox, name: str, script: Script, steps: int = 120) -> Played:
     """Play it; the judge of the demo's exit code must be content."""
     changes: dict[str, Any] = {"pool": name, "job": name, "scheduler": SchedulerKind.KUBERNETES, "boot_seconds": 1.5}
-    story = story_of(cloud, replace(script, steps=120, step_seconds=0.06, **changes), lambda told, text: None)
+    story = story_of(cloud, replace(script, steps=steps, step_seconds=0.06, **changes), lambda told, text: None)
     assert isinstance(story, KubernetesStory)
     story.play()
     report = make_report(story)
@@ -108,7 +108,7 @@ def test_a_node_of_a_managed_group_that_is_replaced_comes_back_under_another_nam
 def test_an_error_of_a_trainium_node_is_shown_where_recovery_is_off_and_the_node_is_replaced_where_it_is_on(
     cloud: Sandbox,
 ) -> None:
-    story, report = play(cloud, "neuron", NEURON)
+    story, report = play(cloud, "neuron", NEURON, NEURON.steps)
 
     said = [text for _, kind, text in story.told.lines if kind in ("stage", "person")]
     for name in ("NeuronHasError_SRAM_UNCORRECTABLE_ERROR", "NeuronHasError_DMA_ERROR"):
