@@ -14,7 +14,7 @@ from tests.workflows.places import places
 from tests.workflows.told_places import places_of_stories
 
 SCHEDULES = [
-    *((number, SchedulerKind.ECS) for number in range(130)),
+    *((number, SchedulerKind.ECS) for number in range(100)),
     *((number, SchedulerKind.SLURM) for number in range(40)),
     *((number, SchedulerKind.KUBERNETES) for number in range(20)),
 ]

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from nodeheal.contract.health_event import Sight
-from tests.unit.builders import ACT
+from tests.unit.builders import ACT, xid
 from tests.workflows.breaking_job import BreakingJob, JobStory
 from tests.workflows.fuse import NEVER, Fuse
-from tests.workflows.job_cluster import NODES, JobCluster, finishes
+from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, node_of
 from tests.workflows.restart_stories import refuse
 from tests.workflows.test_fabric_tests import WITH_FABRIC
 
@@ -65,6 +65,22 @@ def _who_was_asked_stops(it: JobCluster) -> None:
     it._ranks_stop(None)
 
 
+def _its_incidents_start_is_lost(fuse: Fuse) -> BreakingJob:
+    """Its rank fails before the node's fault is heard; nobody has begun the recovery when the job looks at both."""
+    it = _job()(fuse)
+
+    def is_heard(_: JobCluster) -> None:
+        broken = node_of(it, 1)
+        known = {"node_id": broken.node_id, "instance_id": broken.node_id, "boot_id": broken.boot_id}
+        it._ingest(xid(79, observed_at=it.clock(), **known))
+        it.plain.workflows.started.pop()  # type: ignore[attr-defined]
+        it.memory.broke()
+
+    it.happenings = [fails(), finishes]
+    it.before["Attribute failure"] = is_heard
+    return it
+
+
 def _other_disk(of: str) -> Sight:
     return A_DISK.model_copy(update={"machine": f"machine-{of}"})
 
@@ -86,5 +102,6 @@ JOB_STORIES = (
         ("find_checkpoint",),
         ("Completed",),  # what nobody could say holds no job up
     ),
+    JobStory("its incident's start is lost", _its_incidents_start_is_lost, "Completed", ("attribute_failure",)),
     JobStory("a rank is refused", a_rank_of_the_job_is_refused, "Completed", ("launch_job",)),
 )
