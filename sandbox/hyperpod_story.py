@@ -10,7 +10,7 @@ from sandbox.kubernetes.eks import HEALTH_LABEL
 from sandbox.kubernetes_story import KubernetesStory
 from sandbox.script import SUBJECTS, Expected, Script
 from sandbox.stories import BROKEN_LINK, FALLEN
-from sandbox.story import Story, StoryError
+from sandbox.story import Story, StoryError, Told
 
 _FORMER_DRILL = BROKEN_LINK.replace(" 74,", " 73,")  # the source page injects the same line with either number
 _HEALTH = HEALTH_LABEL.replace(".", r"\.")
@@ -34,6 +34,13 @@ class HyperPodScript(Script):
 
 class HyperPodStory(KubernetesStory):
     """One playing of such a script."""
+
+    def play(self) -> Told:
+        """Play it, and leave nodeheal in charge."""
+        try:
+            return super().play()
+        finally:
+            self.sandbox.behave(hyperpod_recovery="")
 
     @property
     def _nodes_shown(self) -> tuple[str, ...]:

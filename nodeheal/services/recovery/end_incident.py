@@ -119,6 +119,8 @@ def _release_node(
             return node
         if node_id == history.incident.node_id and seen.is_isolated and not _is_no_fault(history.incident):
             node = node.with_recovery(_past(history, seen, decided, ports))
+        if node_id != history.incident.node_id and seen.has_serving_machine:
+            return replace(node, open_incident=None)  # its scheduler has given it work already
         if node_id != history.incident.node_id and not seen.is_proven:
             return replace(node, open_incident=None).entered(NodeState.SUSPECT, "no proof as a spare", ports.clock())
         if node.state in OUT_OF_SERVICE:
