@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.agent_pods import KubernetesAgentPods
 from nodeheal.contract.agent_pod import AgentPod
+from nodeheal.domain.errors import NotAccepted
 from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster, shell
@@ -63,3 +65,11 @@ def test_a_pod_of_a_node_that_is_gone_is_on_no_machine(cluster: Cluster, agent_p
     pod = create_pod(cluster, "no-such-node", **owned_by(cluster, "nodeheal-agent"))
 
     assert agent_pods.machine_of(pod) is None
+
+
+def test_a_cluster_that_cannot_be_found_is_no_answer() -> None:
+    def make(service: str) -> Any:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DescribeCluster")
+
+    with pytest.raises(NotAccepted, match=r"cluster gone: .*AccessDenied"):
+        KubernetesAgentPods(EksClusters(make)).machine_of(AgentPod("gone", "nodeheal-agent-x7k2p"))

@@ -102,6 +102,24 @@ def test_of_two_pods_of_a_machine_the_last_one_placed_speaks_for_it(ports: Ports
     assert ports.heartbeats.of([B]) == {B: replace(new, pod_machine=B)}
 
 
+@pytest.mark.parametrize("value", [{"S": POD.signer}, {"N": "1"}])
+def test_no_machine_can_place_a_pod_by_what_it_writes_into_its_own_item(value: dict[str, str]) -> None:
+    with mock_aws():
+        ports = dynamo_ports(FrozenClock())
+        of_pod, forger = pod_beats(ports, POD), beats(ports, A)
+        ports.heartbeats.place(POD, B, NOW + timedelta(days=15))
+        client_of(ports).update_item(
+            TableName=names.HEARTBEATS_TABLE,
+            Key={names.HEARTBEAT_KEY: {"S": forger.who}},
+            UpdateExpression="SET #pod = :pod",
+            ExpressionAttributeNames={"#pod": names.AGENT_POD},
+            ExpressionAttributeValues={":pod": value},
+        )
+
+        assert ports.heartbeats.newest() == {A: forger, B: replace(of_pod, pod_machine=B)}
+        assert ports.heartbeats.of([A, B]) == {A: forger, B: replace(of_pod, pod_machine=B)}
+
+
 @pytest.mark.parametrize("order", [(0, 60), (60, 0)])
 def test_of_a_machine_that_was_given_another_role_the_newer_item_counts(ports: Ports, order: tuple[int, int]) -> None:
     given = [

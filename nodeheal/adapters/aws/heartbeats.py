@@ -64,8 +64,7 @@ class DynamoHeartbeats:
             return {name: heartbeat for name, heartbeat in self.newest().items() if name in wanted}
         own = [f"{role}:{name}" for name in sorted(wanted) for role in sorted(roles)]
         items = list(self._items([*own, *(f"{names.AGENT_POD_KEY}{name}" for name in sorted(wanted))]))
-        pods = [item[names.AGENT_POD]["S"] for item in items if names.AGENT_POD in item]
-        return self._newest([*items, *self._items(pods)])
+        return self._newest([*items, *self._items([pod for item in items for pod in _placed(item)])])
 
     def place(self, pod: AgentPod, machine_id: str, until: datetime) -> None:
         with throttles_named("UpdateItem"):
@@ -134,9 +133,7 @@ class DynamoHeartbeats:
         machines: dict[str, str] = {}  # by the item of the pod
         of_pods: list[Heartbeat] = []
         for item in items:
-            if names.AGENT_POD in item:
-                machines[item[names.AGENT_POD]["S"]] = item[names.HEARTBEAT_KEY]["S"].removeprefix(names.AGENT_POD_KEY)
-                continue
+            machines |= _placed(item)
             heartbeat = _read(item)
             if heartbeat is not None and heartbeat.pod is not None:
                 of_pods.append(heartbeat)
@@ -146,6 +143,14 @@ class DynamoHeartbeats:
             placed = replace(heartbeat, pod_machine=machines.get(heartbeat.who, ""))
             _keep_newer(newest, placed.machine_id or placed.who, placed)
         return newest
+
+
+def _placed(item: Item) -> dict[str, str]:
+    """Return the machine of a pod, by the pod's item; empty where this is no record of ours, whatever it holds."""
+    name = item[names.HEARTBEAT_KEY]["S"]
+    if not name.startswith(names.AGENT_POD_KEY):
+        return {}
+    return {item[names.AGENT_POD]["S"]: name.removeprefix(names.AGENT_POD_KEY)}
 
 
 def _keep_newer(newest: dict[str, Heartbeat], key: str, heartbeat: Heartbeat) -> None:

@@ -16,10 +16,12 @@ class KubernetesAgentPods:
         self._clusters = clusters
 
     def machine_of(self, pod: AgentPod) -> str | None:
+        from botocore.exceptions import BotoCoreError, ClientError
+
         try:
             return self._machine_of(pod)
-        except NotFound as error:  # the account has no such cluster
-            raise NotAccepted(str(error)) from error
+        except (BotoCoreError, ClientError, NotFound) as error:  # one that the settings do not name any more, or none
+            raise NotAccepted(f"cluster {pod.cluster}: {error}") from error
 
     def _machine_of(self, pod: AgentPod) -> str | None:
         api = self._clusters.api(pod.cluster)
