@@ -253,6 +253,7 @@ HEARTBEAT_KEY = "who"  # ${aws:userid} of the node: ROLE-ID:MACHINE-ID; or pod:C
 EPOCH_KEY = "records"  # no node's: the mark outside the table of records
 AGENT_POD_KEY = "agent-pod:"  # and a machine: written by the control plane, as the API server says
 AGENT_POD = "pod"  # the item of the pod that speaks for the machine
+AGENT_POD_BEFORE = "before"  # that of the pod before it, whose last events may still come
 HEARTBEAT_AT = "at"  # seconds since the epoch, as are all times here
 HEARTBEAT_EVERY = "every"  # seconds
 HEARTBEAT_BOOT = "boot"

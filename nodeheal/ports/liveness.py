@@ -1,7 +1,6 @@
 """Heartbeats of machines, and other services that know whether a node is alive."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from typing import Protocol
 
 from nodeheal.contract.agent_pod import AgentPod
@@ -13,9 +12,8 @@ class Heartbeats(Protocol):
     """Knows the heartbeats of machines. Each machine can write its own only."""
 
     def newest(self) -> Mapping[str, Heartbeat]:
-        """Every machine's newest one, by its id; eventually consistent. What cannot be read is left out.
-
-        That of a pod is by its name until `place` has said which machine that is.
+        """Every machine's newest one, by its id; eventually consistent. What cannot be read is left out, and what a pod
+        has written that `place` knows of no machine.
         """
 
     def of(self, machine_ids: Collection[str]) -> Mapping[str, Heartbeat]:
@@ -24,8 +22,8 @@ class Heartbeats(Protocol):
         Where the machines' roles are not known it looks through all: for a person, not for a loop.
         """
 
-    def place(self, pod: AgentPod, machine_id: str, until: datetime) -> None:
-        """Record which machine this pod is on, as its cluster says, until then; no other pod speaks for the machine."""
+    def place(self, pod: AgentPod, machine_id: str) -> None:
+        """Record that this pod speaks for the machine, as its cluster says; the one before it may still be heard."""
 
     def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
         """Asks the machine to use this interval. It gets the request with the answer to its next heartbeat."""

@@ -15,7 +15,6 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import SweepCursor
-from nodeheal.services.intake.agent_pods import place_agent_pods
 from nodeheal.services.intake.heartbeats import merge_heartbeats, record_missed_boots, request_interval
 from nodeheal.services.intake.liveness import LivenessResult, page_mass_silence, probe_silent_nodes
 from nodeheal.services.intake.new_nodes import diagnose_new_nodes
@@ -55,7 +54,6 @@ class Swept:
     heard: list[LivenessResult] = field(default_factory=list)
     paged_mass_silence: list[str] = field(default_factory=list)
     booted: list[str] = field(default_factory=list)  # nodes whose boot no event has announced
-    agent_pods: list[str] = field(default_factory=list)  # machines whose agents are known by their pods now
     interval_requests: int = 0
     restarted: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
@@ -87,9 +85,7 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     done.storms = report_storm(ports)
     _see_to_pools(pools, begun_at + timedelta(seconds=DUE_SECONDS), done, ports, policy)
     try:
-        newest = ports.heartbeats.newest()
-        done.agent_pods = place_agent_pods(newest, ports)
-        heartbeats = newest if policy.silence.enabled else {}
+        heartbeats = ports.heartbeats.newest() if policy.silence.enabled else {}
         _look_over(pools, heartbeats, begun_at + timedelta(seconds=RUN_SECONDS), done, ports, policy)
         done.interval_requests = request_interval(heartbeats, ports, policy)
     except NotAccepted as error:

@@ -51,7 +51,7 @@ AT_MOST = {
     "--version": 8,
     "-h": 48,
     "nodes list -h": 22,
-    "explain xid 79": 61,  # its view
+    "explain xid 79": 60,  # its view
     "status": 139,  # views and queries in place of one module of services
     "nodes list": 126,  # the view, and the query beside the renderer
     "incidents list": 126,

@@ -43,11 +43,45 @@ def test_a_pod_that_the_daemon_set_has_made_is_on_the_machine_of_its_node(
     cluster: Cluster, agent_pods: KubernetesAgentPods
 ) -> None:
     kubelet = cluster.node(labels={"nodeheal.io/pool": "demo"})
-    selector = {"fieldSelector": f"spec.nodeName={kubelet.name}"}
+
+    assert agent_pods.machine_of(agent_on(cluster, kubelet.name)) == machine_of(kubelet)
+
+
+def agent_on(cluster: Cluster, node: str) -> AgentPod:
+    """The pod that the DaemonSet has made for a node."""
+    selector = {"fieldSelector": f"spec.nodeName={node}"}
     cluster.wait(lambda: cluster.api.get(PODS, **selector)["items"], "the DaemonSet has made its pod")
     [made] = cluster.api.get(PODS, **selector)["items"]
+    return AgentPod(eks.NAME, made["metadata"]["name"])
 
-    assert agent_pods.machine_of(AgentPod(eks.NAME, made["metadata"]["name"])) == machine_of(kubelet)
+
+def register(cluster: Cluster, name: str, provider_id: str) -> str:
+    """A Node without a machine behind it, as its kubelet would make it; its path."""
+    room = {"cpu": "8", "memory": "64Gi", "pods": "110"}
+    body = {"metadata": {"name": name, "labels": {"nodeheal.io/pool": "demo"}}, "spec": {"providerID": provider_id}}
+    cluster.create("/api/v1/nodes", {**body, "status": {"capacity": room, "allocatable": room}})
+    return f"/api/v1/nodes/{name}"
+
+
+def test_where_two_nodes_give_one_provider_id_neither_speaks_for_the_machine(
+    cluster: Cluster, agent_pods: KubernetesAgentPods
+) -> None:
+    victim, forger = cluster.node(labels={"nodeheal.io/pool": "demo"}), cluster.name("node")
+    path = register(cluster, forger, victim.machine.provider_id)
+    pods = [agent_on(cluster, name) for name in (forger, victim.name)]
+
+    assert [agent_pods.machine_of(pod) for pod in pods] == [None, None]
+    cluster.forget(path)
+    assert agent_pods.machine_of(pods[1]) == machine_of(victim)
+
+
+@pytest.mark.parametrize(("name", "is_its_own"), [("hyperpod-i-0123456789abcdef0", True), ("node-of-root", False)])
+def test_a_node_of_hyperpod_speaks_for_the_machine_that_its_name_has(
+    cluster: Cluster, agent_pods: KubernetesAgentPods, name: str, is_its_own: bool
+) -> None:
+    register(cluster, name, "aws:///use1-az1/sagemaker/cluster/hyperpod-7tg6o65u86i5-i-0123456789abcdef0")
+
+    assert agent_pods.machine_of(agent_on(cluster, name)) == ("i-0123456789abcdef0" if is_its_own else None)
 
 
 def test_a_pod_that_somebody_else_has_made_is_no_agent(cluster: Cluster, agent_pods: KubernetesAgentPods) -> None:

@@ -46,7 +46,7 @@ def beats(
 
 def pod_beats(ports: Ports, pod: AgentPod, seconds: float = 0) -> Heartbeat:
     """The pod gives a heartbeat; how it is to be read before anybody knows its machine."""
-    given = Heartbeat(pod.signer, "boot-1", NOW + timedelta(seconds=seconds), 60.0, pod=pod)
+    given = Heartbeat(pod.signer, "boot-1", NOW + timedelta(seconds=seconds), 60.0)
     store = ports.heartbeats
     if isinstance(store, MemoryHeartbeats):
         store.beats[given.who] = given
@@ -75,16 +75,17 @@ def test_the_newest_heartbeat_of_every_machine_is_found_by_its_id(ports: Ports) 
     assert ports.heartbeats.of([]) == {}
 
 
-POD, NEW_POD = AgentPod("training", "nodeheal-agent-aaaaa"), AgentPod("training", "nodeheal-agent-bbbbb")
+FIRST_POD, POD, NEW_POD = (AgentPod("training", f"nodeheal-agent-{name}") for name in ("00000", "aaaaa", "bbbbb"))
 
 
-def test_a_pods_heartbeat_is_no_machines_until_the_pod_is_placed(ports: Ports) -> None:
+def test_a_pods_heartbeat_is_nobodys_until_the_pod_is_placed(ports: Ports) -> None:
     unplaced, other = pod_beats(ports, POD), beats(ports, A)
 
-    assert ports.heartbeats.newest() == {POD.signer: unplaced, A: other}
+    assert ports.heartbeats.newest() == {A: other}
     assert ports.heartbeats.of([B]) == {}
 
-    ports.heartbeats.place(POD, B, NOW + timedelta(days=15))
+    for _ in range(2):
+        ports.heartbeats.place(POD, B)
 
     placed = replace(unplaced, pod_machine=B)
     assert ports.heartbeats.newest() == {B: placed, A: other}
@@ -92,13 +93,18 @@ def test_a_pods_heartbeat_is_no_machines_until_the_pod_is_placed(ports: Ports) -
     assert placed.machine_id == B
 
 
-def test_of_two_pods_of_a_machine_the_last_one_placed_speaks_for_it(ports: Ports) -> None:
-    old, new = pod_beats(ports, POD, seconds=60), pod_beats(ports, NEW_POD)
+def test_of_the_last_two_pods_of_a_machine_the_newer_heartbeat_counts(ports: Ports) -> None:
+    first, old, new = (
+        pod_beats(ports, FIRST_POD, seconds=90),
+        pod_beats(ports, POD),
+        pod_beats(ports, NEW_POD, seconds=60),
+    )
 
-    for pod in (POD, NEW_POD):
-        ports.heartbeats.place(pod, B, NOW + timedelta(days=15))
+    for pod in (FIRST_POD, POD, NEW_POD, NEW_POD):
+        ports.heartbeats.place(pod, B)
 
-    assert ports.heartbeats.newest() == {B: replace(new, pod_machine=B), POD.signer: old}
+    assert first.at > new.at > old.at
+    assert ports.heartbeats.newest() == {B: replace(new, pod_machine=B)}
     assert ports.heartbeats.of([B]) == {B: replace(new, pod_machine=B)}
 
 
@@ -107,7 +113,7 @@ def test_no_machine_can_place_a_pod_by_what_it_writes_into_its_own_item(value: d
     with mock_aws():
         ports = dynamo_ports(FrozenClock())
         of_pod, forger = pod_beats(ports, POD), beats(ports, A)
-        ports.heartbeats.place(POD, B, NOW + timedelta(days=15))
+        ports.heartbeats.place(POD, B)
         client_of(ports).update_item(
             TableName=names.HEARTBEATS_TABLE,
             Key={names.HEARTBEAT_KEY: {"S": forger.who}},

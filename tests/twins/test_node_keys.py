@@ -1,7 +1,6 @@
 """Public keys of nodes, read from the items into which agents write them."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from nodeheal.contract.signature import key_id_of
 from tests.twins.test_heartbeats import client_of
 from tests.twins.test_stores import dynamo_ports
 from tests.unit.agent.fakes import PUBLIC_KEY
-from tests.unit.builders import NOW, FrozenClock
+from tests.unit.builders import FrozenClock
 
 A, B = "AROA1:i-0000000000000000a", "AROA1:i-0000000000000000b"
 
@@ -109,24 +108,29 @@ MACHINE = "i-0000000000000000a"
 
 def test_which_pod_speaks_for_a_machine_is_read_once_in_a_while(table: Table) -> None:
     heartbeats = DynamoHeartbeats(table.client, names.HEARTBEATS_TABLE)
-    heartbeats.place(POD, MACHINE, NOW + timedelta(days=15))
+    heartbeats.place(POD, MACHINE)
 
     assert [table.keys.is_agent_of(MACHINE, POD.signer) for _ in range(3)] == [True] * 3
     assert table.reads == 1
     assert not table.keys.is_agent_of("i-0000000000000000b", POD.signer)
 
 
-def test_a_machines_new_pod_is_believed_soon_after_it_is_placed_and_the_old_one_no_more(table: Table) -> None:
+def test_a_machines_new_pod_is_believed_soon_after_it_is_placed_and_the_one_before_for_what_is_under_way(
+    table: Table,
+) -> None:
     heartbeats = DynamoHeartbeats(table.client, names.HEARTBEATS_TABLE)
-    heartbeats.place(POD, MACHINE, NOW + timedelta(days=15))
+    heartbeats.place(POD, MACHINE)
     assert table.keys.is_agent_of(MACHINE, POD.signer)
-    heartbeats.place(NEW_POD, MACHINE, NOW + timedelta(days=15))
+    heartbeats.place(NEW_POD, MACHINE)
 
     assert [table.keys.is_agent_of(MACHINE, NEW_POD.signer) for _ in range(100)] == [False] * 100
     assert (table.reads, table.asked) == (1, [])
     table.now = LACKING_SECONDS
 
     assert table.keys.is_agent_of(MACHINE, NEW_POD.signer)
+    assert table.keys.is_agent_of(MACHINE, POD.signer)
+    heartbeats.place(AgentPod("training", "nodeheal-agent-ccccc"), MACHINE)
+    table.now += FRESH_SECONDS
     assert not table.keys.is_agent_of(MACHINE, POD.signer)
 
 

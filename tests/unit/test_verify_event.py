@@ -134,30 +134,40 @@ def test_a_signer_is_a_session_of_a_role(keys: Keys, signer: str) -> None:
 
 
 POD = AgentPod("training", "nodeheal-agent-x7k2p")
+OF_POD = {"node_id": NODE, "cluster": "training"}
 
 
 def test_a_pod_speaks_for_the_machine_that_its_cluster_names(keys: Keys) -> None:
     agent = Machine(NODE, keys, pod=POD)
     keys.pods[NODE] = POD.signer
 
-    assert read(agent.signs({"node_id": NODE}, at=NOW), keys).event == {"node_id": NODE}
+    assert read(agent.signs(OF_POD, at=NOW), keys).event == OF_POD
+
+
+@pytest.mark.parametrize("event", [{**OF_POD, "cluster": "other"}, {"node_id": NODE}, {**OF_POD, "node_id": "i" * 129}])
+def test_a_pod_speaks_of_nodes_of_its_own_cluster_only(keys: Keys, event: dict[str, Any]) -> None:
+    agent = Machine(NODE, keys, pod=POD)
+    keys.pods |= {NODE: POD.signer, "i" * 129: POD.signer}
+
+    with pytest.raises(Forged, match="another cluster"):
+        read(agent.signs(event, at=NOW), keys)
 
 
 def test_a_pod_speaks_for_no_machine_before_its_cluster_was_asked_and_for_no_other_one_ever(keys: Keys) -> None:
     agent = Machine(NODE, keys, pod=POD)
     with pytest.raises(NotAccepted, match="is not known as the agent of"):
-        read(agent.signs({"node_id": NODE}, at=NOW), keys)
+        read(agent.signs(OF_POD, at=NOW), keys)
 
     keys.pods |= {NODE: POD.signer, OTHER: "pod:training/nodeheal-agent-qq8zt"}
 
     with pytest.raises(NotAccepted, match=f"agent of {OTHER}"):
-        read(agent.signs({"node_id": OTHER}, at=NOW), keys)
+        read(agent.signs({**OF_POD, "node_id": OTHER}, at=NOW), keys)
 
 
 def test_a_pods_signature_is_checked_as_a_machines(keys: Keys) -> None:
     keys.pods[NODE] = POD.signer
     victim, forger = Machine(NODE, keys, pod=POD), Machine(OTHER, keys)
-    forged = forger.signs({"node_id": NODE}, at=NOW, signer=victim.signer, key_id=key_id_of(victim.public))
+    forged = forger.signs(OF_POD, at=NOW, signer=victim.signer, key_id=key_id_of(victim.public))
 
     with pytest.raises(Forged, match="signature"):
         read(forged, keys)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
-from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.health_event import NodeBooted, NodeHardwareReported
 from nodeheal.contract.names import node_pause_sk
 from nodeheal.contract.steps import StepRequest
@@ -84,15 +83,6 @@ def _hears(fuse: Fuse) -> BreakingWorld:
     for name in (BROKEN, PEER, SPARE):
         heartbeat = Heartbeat(f"AROA:{name}", "boot-1", it.clock(), every_seconds=300.0)
         it.plain.heartbeats.beats[heartbeat.who] = heartbeat  # type: ignore[attr-defined]
-    return it
-
-
-def _speaks_as_its_pod(fuse: Fuse) -> BreakingWorld:
-    """An agent gives heartbeats as its pod, and nobody has asked its cluster yet which machine that is."""
-    it, pod = BreakingWorld(fuse, ACT), AgentPod("training", "nodeheal-agent-x7k2p")
-    heartbeat = Heartbeat(pod.signer, "boot-1", it.clock(), every_seconds=60.0, pod=pod)
-    it.plain.heartbeats.beats[heartbeat.who] = heartbeat  # type: ignore[attr-defined]
-    scheduler_in(it.plain).agents[pod] = SPARE
     return it
 
 
@@ -371,7 +361,6 @@ RARE_STORIES = (
     Story("it may not be drained", _is_not_enrolled, _fault(79), ("Escalated",), ("isolate_node",)),
     Story("two people answer", _two_answer, _fault(79), only=("answer_approval",)),
     Story("agents are asked for another interval", _hears, lambda it: None, (), ("sweep",)),
-    Story("an agent speaks as its pod", _speaks_as_its_pod, lambda it: None, (), ("sweep",)),
     Story("a pool falls silent", _pool_falls_silent, _nobody_is_heard, (), ("sweep",)),
     Story(
         "a machine is tagged after it has reported",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
-from nodeheal.contract import names, words
+from nodeheal.contract import agent_pod, names, words
 from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
@@ -30,6 +30,7 @@ _FIELDS = {
     "#wanted": names.HEARTBEAT_WANTED,
     "#steps": names.HEARTBEAT_STEPS,
     "#pod": names.AGENT_POD,
+    "#before": names.AGENT_POD_BEFORE,
 }
 
 
@@ -64,31 +65,33 @@ class DynamoHeartbeats:
             return {name: heartbeat for name, heartbeat in self.newest().items() if name in wanted}
         own = [f"{role}:{name}" for name in sorted(wanted) for role in sorted(roles)]
         items = list(self._items([*own, *(f"{names.AGENT_POD_KEY}{name}" for name in sorted(wanted))]))
-        return self._newest([*items, *self._items([pod for item in items for pod in _placed(item)])])
+        return self._newest([*items, *self._items(list({pod: None for item in items for pod in _placed(item)}))])
 
-    def place(self, pod: AgentPod, machine_id: str, until: datetime) -> None:
-        with throttles_named("UpdateItem"):
-            self._client.update_item(
-                TableName=self._table,
-                Key={names.HEARTBEAT_KEY: {"S": f"{names.AGENT_POD_KEY}{machine_id}"}},
-                UpdateExpression="SET #pod = :pod, #until = :until",
-                ExpressionAttributeNames={"#pod": names.AGENT_POD, "#until": names.TTL_ATTRIBUTE},
-                ExpressionAttributeValues={":pod": {"S": pod.signer}, ":until": {"N": f"{until.timestamp():.0f}"}},
-            )
+    def place(self, pod: AgentPod, machine_id: str) -> None:
+        self._update(
+            f"{names.AGENT_POD_KEY}{machine_id}",
+            UpdateExpression="SET #before = if_not_exists(#pod, :pod), #pod = :pod",
+            ConditionExpression="attribute_not_exists(#pod) OR #pod <> :pod",
+            ExpressionAttributeNames={"#pod": names.AGENT_POD, "#before": names.AGENT_POD_BEFORE},
+            ExpressionAttributeValues={":pod": {"S": pod.signer}},
+        )
 
     def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
+        self._update(
+            heartbeat.who,
+            UpdateExpression="SET #wanted = :wanted",
+            ConditionExpression="attribute_exists(#who)",  # a deleted item must not be partly recreated
+            ExpressionAttributeNames={"#wanted": names.HEARTBEAT_WANTED, "#who": names.HEARTBEAT_KEY},
+            ExpressionAttributeValues={":wanted": {"N": f"{every_seconds:g}"}},
+        )
+
+    def _update(self, name: str, **change: Any) -> None:
+        """Update an item if its condition holds."""
         from botocore.exceptions import ClientError
 
         try:
             with throttles_named("UpdateItem"):
-                self._client.update_item(
-                    TableName=self._table,
-                    Key={names.HEARTBEAT_KEY: {"S": heartbeat.who}},
-                    UpdateExpression="SET #wanted = :wanted",
-                    ConditionExpression="attribute_exists(#who)",  # a deleted item must not be partly recreated
-                    ExpressionAttributeNames={"#wanted": names.HEARTBEAT_WANTED, "#who": names.HEARTBEAT_KEY},
-                    ExpressionAttributeValues={":wanted": {"N": f"{every_seconds:g}"}},
-                )
+                self._client.update_item(TableName=self._table, Key={names.HEARTBEAT_KEY: {"S": name}}, **change)
         except ClientError as error:
             if code_of(error) != "ConditionalCheckFailedException":
                 raise
@@ -125,32 +128,30 @@ class DynamoHeartbeats:
                 yield from page["Items"]
 
     def _newest(self, items: Iterable[Item]) -> dict[str, Heartbeat]:
-        """Return the newest by machine; that of a pod whose machine is not known yet, by its own name.
-
-        A machine that got another role has an item under each.
-        """
+        """Return the newest by machine, which has an item under each role that it had, and under each of its pods."""
         newest: dict[str, Heartbeat] = {}
         machines: dict[str, str] = {}  # by the item of the pod
         of_pods: list[Heartbeat] = []
         for item in items:
             machines |= _placed(item)
             heartbeat = _read(item)
-            if heartbeat is not None and heartbeat.pod is not None:
+            if heartbeat is not None and heartbeat.who.startswith(agent_pod.PREFIX):
                 of_pods.append(heartbeat)
             elif heartbeat is not None and (not self._roles or heartbeat.role_id in self._roles):
                 _keep_newer(newest, heartbeat.machine_id, heartbeat)
         for heartbeat in of_pods:
-            placed = replace(heartbeat, pod_machine=machines.get(heartbeat.who, ""))
-            _keep_newer(newest, placed.machine_id or placed.who, placed)
+            if machine := machines.get(heartbeat.who):
+                _keep_newer(newest, machine, replace(heartbeat, pod_machine=machine))
         return newest
 
 
 def _placed(item: Item) -> dict[str, str]:
-    """Return the machine of a pod, by the pod's item; empty where this is no record of ours, whatever it holds."""
+    """Return the machine by the items of its pods; empty where this is no record of ours, whatever it holds."""
     name = item[names.HEARTBEAT_KEY]["S"]
     if not name.startswith(names.AGENT_POD_KEY):
         return {}
-    return {item[names.AGENT_POD]["S"]: name.removeprefix(names.AGENT_POD_KEY)}
+    pods = (item[names.AGENT_POD]["S"], item[names.AGENT_POD_BEFORE]["S"])
+    return dict.fromkeys(pods, name.removeprefix(names.AGENT_POD_KEY))
 
 
 def _keep_newer(newest: dict[str, Heartbeat], key: str, heartbeat: Heartbeat) -> None:
@@ -169,8 +170,7 @@ def _read(item: Item) -> Heartbeat | None:
         return None
     if not re.fullmatch(words.BOOT_ID, boot) or not math.isfinite(every):
         return None
-    who = item[names.HEARTBEAT_KEY]["S"]
-    return Heartbeat(who, boot, at, every, wanted, _steps(item), AgentPod.of_signer(who))
+    return Heartbeat(item[names.HEARTBEAT_KEY]["S"], boot, at, every, wanted, _steps(item))
 
 
 def _steps(item: Item) -> dict[str, int]:

@@ -54,7 +54,8 @@ class DynamoNodeKeys:
         self._place = place
         self._monotonic = monotonic
         self._known: OrderedDict[str, _Read] = OrderedDict()
-        self._pods: OrderedDict[str, tuple[float, str]] = OrderedDict()  # by machine: when it was read, and the pod
+        # By machine: when its record was read, and which pods speak for it: the last one, and the one before.
+        self._pods: OrderedDict[str, tuple[float, frozenset[str]]] = OrderedDict()
         self._asked: OrderedDict[str, float] = OrderedDict()  # by pod: when its cluster was
 
     def find(self, signer: str, key_id: str) -> bytes | None:
@@ -65,13 +66,14 @@ class DynamoNodeKeys:
         return read.keys.get(key_id)
 
     def is_agent_of(self, machine_id: str, signer: str) -> bool:
-        now, (read_at, pod) = self._monotonic(), self._pods.get(machine_id, (-math.inf, ""))
-        if now - read_at >= (FRESH_SECONDS if pod == signer else LACKING_SECONDS):
-            pod = self._item(f"{names.AGENT_POD_KEY}{machine_id}").get(names.AGENT_POD, {}).get("S", "")
-            if pod != signer and self._machine_of(signer, now) == machine_id:
-                pod = signer
-            _keep(self._pods, machine_id, (now, pod))
-        return bool(pod == signer)
+        now, (read_at, pods) = self._monotonic(), self._pods.get(machine_id, (-math.inf, frozenset()))
+        if now - read_at >= (FRESH_SECONDS if signer in pods else LACKING_SECONDS):
+            item = self._item(f"{names.AGENT_POD_KEY}{machine_id}")
+            pods = frozenset(item[name]["S"] for name in (names.AGENT_POD, names.AGENT_POD_BEFORE) if name in item)
+            if signer not in pods and self._machine_of(signer, now) == machine_id:
+                pods |= {signer}
+            _keep(self._pods, machine_id, (now, pods))
+        return signer in pods
 
     def _machine_of(self, signer: str, now: float) -> str | None:
         """Ask the pod's cluster, but not for each event: a node may sign any number, about any others."""

@@ -1,8 +1,9 @@
 """Reads which machine a pod of the agent runs on, which no node can choose for a pod of the DaemonSet."""
 
 from nodeheal.adapters.kubernetes.access import EksClusters
-from nodeheal.adapters.kubernetes.api import refusals_named
+from nodeheal.adapters.kubernetes.api import KubernetesApi, Object, refusals_named
 from nodeheal.adapters.kubernetes.gangs import controller_of
+from nodeheal.adapters.kubernetes.hyperpod import is_on_hyperpod
 from nodeheal.adapters.kubernetes.nodes import NODES, machine_of
 from nodeheal.contract import names
 from nodeheal.contract.agent_pod import AgentPod
@@ -33,4 +34,14 @@ class KubernetesAgentPods:
             if (owner.get("kind"), owner.get("name")) != ("DaemonSet", names.KUBERNETES_AGENT):
                 return None
             node = api.find(f"{NODES}/{known['spec'].get('nodeName') or '-'}")
-        return (machine_of(node) or None) if node is not None else None
+            machine = machine_of(node) if node is not None else ""
+            return machine if node is not None and machine and _is_its_own(node, machine, api) else None
+
+
+def _is_its_own(node: Object, machine: str, api: KubernetesApi) -> bool:
+    """Whether no other node has the machine: a kubelet gives the provider id where it makes its Node, and might give
+    another one's. On HyperPod the node's name, which its credentials prove, is made of it.
+    """
+    if is_on_hyperpod(node):
+        return bool(node["metadata"]["name"] == f"hyperpod-{machine}")
+    return sum(machine_of(each) == machine for each in api.pages(NODES)) == 1

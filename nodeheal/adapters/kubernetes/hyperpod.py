@@ -37,7 +37,7 @@ def unpassed_check(node_object: Object) -> str:
 
 def labels_of_isolated(node_object: Object) -> dict[str, str]:
     """Return the labels to set on a node that is isolated. The stricter words of others stay."""
-    is_said = labels_of(node_object).get(HEALTH) in (UNSCHEDULABLE, *PENDING)
+    is_said = labels_of(node_object).get(HEALTH, "").startswith(UNSCHEDULABLE)
     return {HEALTH: UNSCHEDULABLE} if is_on_hyperpod(node_object) and not is_said else {}
 
 

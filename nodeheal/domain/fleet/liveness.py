@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import Field
 
-from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
 from nodeheal.domain.fleet.cluster import Cluster
@@ -46,8 +45,7 @@ class Heartbeat:
     every_seconds: float
     wanted_seconds: float | None = None  # the interval that was asked for
     steps: Mapping[str, int] = field(default_factory=dict)  # the last step that a job has shown there, by JOB/RUN
-    pod: AgentPod | None = None  # which has written it, where it was no machine
-    pod_machine: str = ""  # the machine of the pod's node; empty: nobody has asked the cluster yet
+    pod_machine: str = ""  # where a pod has written it: the machine of its node
 
     @property
     def role_id(self) -> str:
@@ -56,8 +54,8 @@ class Heartbeat:
 
     @property
     def machine_id(self) -> str:
-        """The machine's id in its cloud: AWS names the sessions of machines after them. Empty: it is not known."""
-        return self.who.rpartition(":")[2] if self.pod is None else self.pod_machine
+        """The machine's id in its cloud: AWS names the sessions of machines after them."""
+        return self.pod_machine or self.who.rpartition(":")[2]
 
     def is_missed(self, now: datetime) -> bool:
         """Whether several heartbeats are missing now. For people; what is done about it is the policy's."""

@@ -146,7 +146,8 @@ def approval(
 
 def is_of_reserved_capacity(builder: DecisionBuilder, fault: Fault, action: Action) -> bool:
     """Whether an action gives up capacity that was bought ahead. An operator who requests it has decided that."""
-    return action is Action.REPLACE and builder.history.context.has_reserved_capacity and not fault.is_by_hand
+    is_decided = fault.is_by_hand and not fault.needs_approval
+    return action is Action.REPLACE and builder.history.context.has_reserved_capacity and not is_decided
 
 
 def _ask(builder: DecisionBuilder, progress: Progress, fault: Fault, action: Action, why: str) -> Decision | None:

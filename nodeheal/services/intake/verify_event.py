@@ -10,6 +10,8 @@ from nodeheal.contract.signature import EARLY_SECONDS, KEPT_SECONDS, PUBLIC_KEY_
 from nodeheal.contract.signed_event import SignedEvent, SignedText
 from nodeheal.domain.errors import NotAccepted
 
+NODE_ID_CHARACTERS = 128
+
 
 class Forged(Exception):
     """The event is not proven to come from the node that it is about. The message says why."""
@@ -50,6 +52,8 @@ def verify(event: SignedEvent, detail_type: str, keys: NodeKeys, roles: Collecti
     node_id = str(text.event.get("node_id"))
     if event.pod is None and node_id != event.machine_id:
         raise Forged(f"{event.machine_id} signed an event about another node")
+    if event.pod is not None and (text.event.get("cluster") != event.pod.cluster or len(node_id) > NODE_ID_CHARACTERS):
+        raise Forged(f"{event.signer} signed an event about a node of another cluster, or about none")
     if event.pod is not None and not keys.is_agent_of(node_id, event.signer):
         # Its cluster may not know the pod yet, or no more. What the pod of another machine has signed is no better.
         raise NotAccepted(f"{event.signer} is not known as the agent of {node_id[:64]}; its event is taken again later")
