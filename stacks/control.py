@@ -175,7 +175,10 @@ class Control:
         if spec.stem == "replace_node" and self._settings.image_parameter_arns:
             permissions = (*permissions, read_image_parameters(self._settings.image_parameter_arns))
         permissions = (*permissions, *on_hyperpod(permissions, self._settings.hyperpod_clusters))
-        return (*permissions, *on_kubernetes(permissions, self._settings.eks_clusters))
+        return (
+            *permissions,
+            *on_kubernetes(permissions, self._settings.eks_clusters, self._settings.pod_identity_clusters),
+        )
 
     def _role(self, spec: FunctionSpec, permissions: tuple[Permission, ...]) -> iam.Role:
         role = iam.Role(

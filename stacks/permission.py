@@ -304,16 +304,18 @@ ASK_CLUSTERS = Permission(
 ASK_CONTROLLER = (ASK_CLUSTERS, SEE_COMMAND)
 
 
-def on_kubernetes(permissions: Sequence[Permission], eks_clusters: Sequence[str]) -> tuple[Permission, ...]:
+def on_kubernetes(
+    permissions: Sequence[Permission], eks_clusters: Sequence[str], pod_identity_clusters: Sequence[str]
+) -> tuple[Permission, ...]:
     """Return what a function needs to ask a cluster what it asks SSM elsewhere: commands, and whether a node answers.
 
-    One that reads keys asks as well which machine a pod of the agent is on.
+    One that reads keys asks as well which machine a pod of the agent is on, where agents speak as their pods.
     """
     if not eks_clusters:
         return ()
     given = {action for permission in permissions for action in permission.actions}
     of_ssm = {"ssm:SendCommand", "ssm:GetCommandInvocation", "ssm:DescribeInstanceInformation"}
-    places = (PLACE_AGENT_PODS,) if READ_KEYS in permissions else ()
+    places = (PLACE_AGENT_PODS,) if pod_identity_clusters and READ_KEYS in permissions else ()
     asks = (ASK_CLUSTERS,) if places or given & of_ssm else ()
     return tuple(each for each in (*asks, *places) if each not in permissions)
 

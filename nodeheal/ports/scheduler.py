@@ -211,6 +211,9 @@ class NodeOrders(Protocol):
         What a machine's own agent says by the same mark is none. Raises NotFound, NotAccepted.
         """
 
+    def is_limited(self, cluster: Cluster) -> bool:
+        """Whether nobody but those who may order can set a mark there now. Raises NotFound, NotAccepted."""
+
 
 class MachineMaker(Protocol):
     """Makes the machines of its clusters."""

@@ -33,7 +33,10 @@ NEVER_ON_SLURM = ("sweep", "wakeup")
 
 def granted(spec: FunctionSpec) -> tuple[Permission, ...]:
     """What a function may do where the settings name a cluster of HyperPod, and one of EKS."""
-    on_clusters = (*on_hyperpod(spec.permissions, ("{cluster}",)), *on_kubernetes(spec.permissions, ("training",)))
+    on_clusters = (
+        *on_hyperpod(spec.permissions, ("{cluster}",)),
+        *on_kubernetes(spec.permissions, ("training",), ("training",)),
+    )
     return (*spec.every_permission, *on_clusters)
 
 

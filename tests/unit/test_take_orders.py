@@ -47,12 +47,16 @@ class Marks:
         self.stand: list[NodeOrder] = []
         self.fails: Exception | None = None
         self.asked: list[Cluster] = []
+        self.limited = True
 
     def pending(self, cluster: Cluster) -> Sequence[NodeOrder]:
         self.asked.append(cluster)
         if self.fails is not None:
             raise self.fails
         return list(self.stand)
+
+    def is_limited(self, cluster: Cluster) -> bool:
+        return self.limited
 
 
 class World:
@@ -256,7 +260,8 @@ def test_orders_stand_while_a_cluster_does_not_answer_and_it_is_forgotten_when_i
     it.marks.fails = NotFound("EKS has no such cluster")
     it.look()
 
-    assert (kept, again) == ((StandingOrder(A, Action.REBOOT, needs_approval=False, is_taken=True),), [])
+    [order] = kept
+    assert (order.node_id, order.needs_approval, order.is_taken, again) == (A, False, True, [])
     assert it.ports.fleet_index.cursor().orders == ()
 
 
@@ -294,9 +299,48 @@ def test_the_sweep_asks_only_clusters_with_nodes_of_hyperpod() -> None:
     again = sweep(it.ports, ACT)
 
     assert (swept.orders, again.orders, it.marks.asked) == ([A], [], [EKS, EKS])
-    assert it.ports.fleet_index.cursor().orders == (
-        ClusterOrders(EKS, (StandingOrder(A, Action.REBOOT, needs_approval=True, is_taken=True),)),
-    )
+    first_look = StandingOrder(A, Action.REBOOT, needs_approval=True, is_taken=True)
+    assert it.ports.fleet_index.cursor().orders == (ClusterOrders(EKS, (first_look,), is_limited=True),)
+
+
+def test_a_mark_that_may_be_older_than_what_limits_it_asks_for_approval() -> None:
+    it = World()
+    it.marks.limited = False
+    it.look()
+    it.marks.limited = True
+    it.mark(A)
+    it.look()
+    it.mark(B)
+    it.look()
+
+    assert {order.node_id: order.needs_approval for order in it.standing} == {A: True, B: False}
+
+
+def test_a_mark_that_comes_where_others_had_no_room_asks_for_approval() -> None:
+    it = World()
+    crowd = [NodeOrder(f"i-{n:017x}", Action.REBOOT, WHO, "h", is_authorised=True) for n in range(201)]
+    it.marks.stand = crowd
+    it.look()
+    it.marks.stand = []
+    it.mark(A)
+    it.look()
+
+    assert [(order.node_id, order.needs_approval) for order in it.standing] == [(A, True)]
+
+
+def test_an_order_whose_request_breaks_off_is_not_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = World()
+    it.mark()
+
+    def breaks(*_: object) -> None:
+        raise RuntimeError("the workflow may have been started")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(it.ports.workflows, "start", breaks)
+        with pytest.raises(RuntimeError):
+            it.look()
+
+    assert (it.look(), [order.is_taken for order in it.standing]) == ([], [True])
 
 
 def test_a_scheduler_that_takes_no_orders_is_not_asked() -> None:

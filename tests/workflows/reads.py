@@ -20,6 +20,7 @@ READS = frozenset(
         "in_pool",
         "incident",
         "incidents",
+        "is_limited",
         "launches",
         "live_ranks",
         "liveness",

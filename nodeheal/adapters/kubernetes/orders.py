@@ -30,13 +30,21 @@ class KubernetesOrders:
                 nodes = [node for node in api.pages(NODES, labelSelector=_SELECTOR) if is_on_hyperpod(node)]
         except (BotoCoreError, ClientError) as error:  # a cluster that the settings do not name, for one
             raise NotAccepted(f"cluster {cluster.name}: {error}") from error
-        is_limited = bool(nodes) and _is_limited(api)
+        is_limited = bool(nodes) and self.is_limited(cluster)
         who = f"somebody who may {'label' if is_limited else 'write'} nodes of cluster {cluster.name}"
         return [
             NodeOrder(machine_of(node), PENDING[value], who, f"{HEALTH}={value}", is_limited)
             for node in nodes
             if (value := labels_of(node)[HEALTH]) in PENDING
         ]
+
+    def is_limited(self, cluster: Cluster) -> bool:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return _is_limited(self._clusters.api(cluster.name))
+        except (BotoCoreError, ClientError) as error:
+            raise NotAccepted(f"cluster {cluster.name}: {error}") from error
 
 
 def _is_limited(api: KubernetesApi) -> bool:

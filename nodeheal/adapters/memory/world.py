@@ -146,6 +146,9 @@ class MemoryScheduler:
     def pending(self, cluster: Cluster) -> Sequence[NodeOrder]:
         return tuple(self.ordered)
 
+    def is_limited(self, cluster: Cluster) -> bool:
+        return True
+
     def liveness(self, node: Node) -> ProbeAnswer:
         if node.node_id in self.unknown_nodes:
             return ProbeAnswer(node.cluster.kind, None, f"not registered in cluster {node.cluster.name}")

@@ -35,7 +35,8 @@ class StandingOrder:
 
 @dataclass(frozen=True)
 class ClusterOrders:
-    """The orders that stand in a cluster."""
+    """The orders that stand in a cluster. `is_limited`: all marks were seen, and only who may order could set one."""
 
     cluster: Cluster
     standing: tuple[StandingOrder, ...] = ()
+    is_limited: bool = False

@@ -33,56 +33,66 @@ def take_orders(clusters: Iterable[Cluster], stop_at: datetime, ports: Ports, po
         if scheduler is None or scheduler.orders is None or ports.clock() >= stop_at:
             continue
         try:
-            pending = scheduler.orders.pending(cluster)
+            pending, is_limited = scheduler.orders.pending(cluster), scheduler.orders.is_limited(cluster)
         except NotAccepted as error:
             logger.warning("orders of a cluster are not known", extra={"cluster": cluster.name, "why": str(error)})
             continue
         except NotFound:  # the cluster is gone
-            after = None
-        else:
-            standing = tuple(_standing(cluster, pending, known.get(cluster), ports, policy))
-            after = ClusterOrders(cluster, standing)
-            before = known[cluster].standing if cluster in known else ()
-            taken += [one.node_id for one in standing if one.is_taken and one not in before]
+            _save(cluster, None, ports)
+            continue
+        standing = tuple(_standing(pending, known.get(cluster)))
+        after = ClusterOrders(cluster, standing, is_limited and len(pending) <= _MOST)
         if after != known.get(cluster):
             _save(cluster, after, ports)
+        for order in pending:
+            taken += _taken(order, after, ports, policy)
     return taken
 
 
-def _standing(
-    cluster: Cluster, pending: Sequence[NodeOrder], last: ClusterOrders | None, ports: Ports, policy: RecoveryPolicy
-) -> Iterator[StandingOrder]:
-    """Yield each order that stands now, after it was requested if it can be.
+def _standing(pending: Sequence[NodeOrder], last: ClusterOrders | None) -> Iterator[StandingOrder]:
+    """Yield each order that stands now, those first that are taken already.
 
-    A mark that stood at the first look at its cluster may be older than what limits who sets it.
+    A mark that is new may be older than what limits who sets it, unless that was in force at the last look.
     """
     before = {(one.node_id, one.action): one for one in last.standing} if last is not None else {}
-    for order in sorted(pending, key=lambda order: order.machine_id)[:_MOST]:
-        known = before.get((order.machine_id, order.action))
-        if known is not None and known.is_taken:
-            yield known
-            continue
-        is_doubted = known.needs_approval if known is not None else last is None
-        standing = StandingOrder(order.machine_id, order.action, is_doubted or not order.is_authorised)
-        yield replace(standing, is_taken=_is_requested(standing, order, cluster, ports, policy))
+    was_limited = last is not None and last.is_limited
+    orders = {(order.machine_id, order.action): order for order in sorted(pending, key=lambda order: order.machine_id)}
+    for place in sorted(orders, key=lambda place: place not in before or not before[place].is_taken)[:_MOST]:
+        needs_approval = not (was_limited and orders[place].is_authorised)
+        known = before.get(place, StandingOrder(*place, needs_approval))
+        yield known if known.is_taken else replace(known, needs_approval=known.needs_approval or needs_approval)
 
 
-def _is_requested(
-    standing: StandingOrder, order: NodeOrder, cluster: Cluster, ports: Ports, policy: RecoveryPolicy
-) -> bool:
-    """Whether an incident has the order. It is none for a node that is not on record as HyperPod's in this cluster."""
+def _taken(order: NodeOrder, of_cluster: ClusterOrders, ports: Ports, policy: RecoveryPolicy) -> list[str]:
+    """Request the order, and return its node; empty where it waits, was taken before, or is none, since the node is not
+    on record as HyperPod's in this cluster.
+
+    It is recorded as taken first: one that breaks off here is not requested twice, and its person marks the node again.
+    """
+    cluster, place = of_cluster.cluster, (order.machine_id, order.action)
+    standing = next((one for one in of_cluster.standing if (one.node_id, one.action) == place), None)
     node = ports.nodes.get(order.machine_id)
-    if node is None or (node.cluster, node.provider) != (cluster, Provider.hyperpod):
-        return False
-    now, actor = ports.clock(), Actor(id=order.who, name=order.who)
-    act = _ACTS[order.action](node=node.node_id, why=order.how)
-    key = hashlib.sha256(f"{node.node_id} {order.action} {now.isoformat()}".encode()).hexdigest()[:32]
+    if standing is None or standing.is_taken or node is None:
+        return []
+    if (node.cluster, node.provider) != (cluster, Provider.hyperpod):
+        return []
+    act, actor = _ACTS[order.action](node=node.node_id, why=order.how), Actor(id=order.who, name=order.who)
+    key = hashlib.sha256(f"{node.node_id} {order.action} {ports.clock().isoformat()}".encode()).hexdigest()[:32]
+    _change(cluster, standing, replace(standing, is_taken=True), ports)
     try:
         request_act(act, actor, key, ports, policy, needs_approval=standing.needs_approval)
     except (NotAccepted, ValueError) as error:  # busy, paused, without an attempt left
         logger.info("an order waits", extra={"node": node.node_id, "order": order.how, "why": str(error)})
-        return False
-    return True
+        _change(cluster, standing, standing, ports)
+        return []
+    return [node.node_id]
+
+
+def _change(cluster: Cluster, known: StandingOrder, changed: StandingOrder, ports: Ports) -> None:
+    [orders] = [one for one in ports.fleet_index.cursor().orders if one.cluster == cluster]
+    place = (known.node_id, known.action)
+    kept = tuple(changed if (one.node_id, one.action) == place else one for one in orders.standing)
+    _save(cluster, replace(orders, standing=kept), ports)
 
 
 def _save(cluster: Cluster, after: ClusterOrders | None, ports: Ports) -> None:

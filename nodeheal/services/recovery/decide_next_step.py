@@ -33,9 +33,10 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     history = ports.incidents.history(request.incident_id)
     if len(history.turns) > request.turn:
         return history.turns[request.turn].decision
-    if request.turn == 0:
+    decision = _decide_turn(_looked(request, history, ports), history, ports, policy)
+    if request.turn == 0:  # last, and not again by a repeat: an API server that does not answer keeps nothing waiting
         show_condition(history, ports, policy)
-    return _decide_turn(_looked(request, history, ports), history, ports, policy)
+    return decision
 
 
 def decide_at_once(request: DecideRequest, ports: Ports, policy: RecoveryPolicy) -> Decision | None:
