@@ -89,10 +89,10 @@ def _taken(order: NodeOrder, of_cluster: ClusterOrders, ports: Ports, policy: Re
 
 
 def _change(cluster: Cluster, known: StandingOrder, changed: StandingOrder, ports: Ports) -> None:
-    [orders] = [one for one in ports.fleet_index.cursor().orders if one.cluster == cluster]
+    [of_cluster] = [one for one in ports.fleet_index.cursor().orders if one.cluster == cluster]
     place = (known.node_id, known.action)
-    kept = tuple(changed if (one.node_id, one.action) == place else one for one in orders.standing)
-    _save(cluster, replace(orders, standing=kept), ports)
+    kept = tuple(changed if (one.node_id, one.action) == place else one for one in of_cluster.standing)
+    _save(cluster, replace(of_cluster, standing=kept), ports)
 
 
 def _save(cluster: Cluster, after: ClusterOrders | None, ports: Ports) -> None:
