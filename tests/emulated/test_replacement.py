@@ -15,7 +15,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import History
 from nodeheal.ports import Ports
 from sandbox.client import NodeHandle, Sandbox
-from tests.emulated.operators import deployed
+from tests.emulated.operators import Operator, deployed, operator
 from tests.emulated.test_stories import XID_73, XID_74
 from tests.emulated.until import until
 from tests.unit.builders import facts_of, stored_node, xid
@@ -28,6 +28,11 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     with Sandbox(tmp_path_factory.mktemp("replacement"), boot_seconds=0.5) as sandbox:
         sandbox.deploy()
         yield sandbox
+
+
+@pytest.fixture(scope="module")
+def ada(cloud: Sandbox) -> Operator:
+    return operator(cloud, "ada", "OperatorPolicyArn")
 
 
 @pytest.fixture
@@ -74,6 +79,13 @@ def opens(cloud: Sandbox, ports: Ports, name: str, line: str, persists: bool = F
     handle = NodeHandle(name, found["pool"], found["address"], found["directory"], "")
     cloud.inject(handle, line, persists=persists, kill_rank=False)
     return str(until(lambda: (node := ports.nodes.get(name)) and node.open_incident, "incident"))
+
+
+def breaks_and_is_approved(cloud: Sandbox, ports: Ports, ada: Operator, name: str) -> History:
+    """Break a node of reserved capacity, whose replacement a person approves; how its incident ended."""
+    incident = opens(cloud, ports, name, XID_74, persists=True)
+    until(lambda: ada.types("approve", incident, "--why", "the reservation may go").returncode == 0, "question")
+    return end_of(ports, incident)
 
 
 def told(history: History) -> str:
@@ -188,13 +200,13 @@ RESERVED = {"CapacityReservationSpecification": {"CapacityReservationTarget": {"
 
 
 def test_in_a_full_reservation_the_broken_machine_goes_first_where_the_policy_says_so(
-    cloud: Sandbox, ports: Ports
+    cloud: Sandbox, ports: Ports, ada: Operator
 ) -> None:
     cloud.behave(reservation_size=1)
     name = cloud.add_machine(cloud.add_template("reserved", data=RESERVED))
     has_booted(ports, name)
 
-    history = breaks(cloud, ports, name, XID_74)
+    history = breaks_and_is_approved(cloud, ports, ada, name)
 
     outcome, new = replacement(history)
     assert outcome is Outcome.DONE, told(history)
@@ -206,13 +218,15 @@ def test_in_a_full_reservation_the_broken_machine_goes_first_where_the_policy_sa
     assert history.incident.ending is Ending.RECOVERED, story
 
 
-def test_a_full_reservation_is_told_as_that_where_nothing_may_go_first(cloud: Sandbox, ports: Ports) -> None:
+def test_a_full_reservation_is_told_as_that_where_nothing_may_go_first(
+    cloud: Sandbox, ports: Ports, ada: Operator
+) -> None:
     target = {"CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": "cr-2"}}}
     cloud.behave(reservation_size=1)
     name = cloud.add_machine(cloud.add_template("held", data=target))
     has_booted(ports, name)
 
-    history = breaks(cloud, ports, name, XID_74)
+    history = breaks_and_is_approved(cloud, ports, ada, name)
 
     assert replacement(history)[0] is Outcome.REFUSED
     assert "replacement.terminate_first" in told(history)

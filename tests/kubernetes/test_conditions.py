@@ -133,7 +133,7 @@ def test_a_node_that_is_gone_is_named(conditions: KubernetesConditions) -> None:
         {"status": {"addresses": [{"type": "InternalIP", "address": "10.9.9.9"}]}},
         {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}},
         {"status": {"volumesInUse": ["a"]}},
-        {"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReplacement"}}},
+        {"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "Unschedulable"}}},
         {"metadata": {"annotations": {"nodeheal.io/any": "mine"}}},
         {"metadata": {"finalizers": ["nodeheal.io/stay"]}},
     ],

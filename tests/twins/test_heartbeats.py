@@ -108,6 +108,15 @@ def test_of_the_last_two_pods_of_a_machine_the_newer_heartbeat_counts(ports: Por
     assert ports.heartbeats.of([B]) == {B: replace(new, pod_machine=B)}
 
 
+def test_a_pod_that_is_placed_again_leaves_the_one_before_it_heard(ports: Ports) -> None:
+    of_old = pod_beats(ports, POD)
+
+    for pod in (POD, NEW_POD, NEW_POD):
+        ports.heartbeats.place(pod, B)
+
+    assert ports.heartbeats.newest() == {B: replace(of_old, pod_machine=B)}
+
+
 @pytest.mark.parametrize("value", [{"S": POD.signer}, {"N": "1"}])
 def test_no_machine_can_place_a_pod_by_what_it_writes_into_its_own_item(value: dict[str, str]) -> None:
     with mock_aws():

@@ -158,6 +158,12 @@ CONDITIONS = (
         test_job_notes.test_a_directory_is_one_jobs_until_that_job_lets_go_of_it,
     ),
     Condition(
+        DynamoHeartbeats.place,
+        "'attribute_not_exists(#pod) OR #pod <> :pod'",
+        "'attribute_not_exists(#pod) OR #pod <> :pod OR #pod = :pod'",
+        test_heartbeats.test_a_pod_that_is_placed_again_leaves_the_one_before_it_heard,
+    ),
+    Condition(
         DynamoHeartbeats.want,
         "'attribute_exists(#who)'",
         "'attribute_exists(#who) OR attribute_not_exists(#who)'",
