@@ -4,7 +4,8 @@ import time
 from dataclasses import dataclass
 
 from nodeheal.contract.names import KUBERNETES_POOL_LABEL as POOL_LABEL
-from nodeheal.contract.vocabulary import Ending, Family
+from nodeheal.contract.vocabulary import Awaited, Ending, Family, JobState
+from sandbox.hyperpod import arn
 from sandbox.kubernetes.control_plane import KubectlError
 from sandbox.kubernetes.eks import HEALTH_LABEL
 from sandbox.kubernetes_story import KubernetesStory
@@ -21,7 +22,7 @@ _PEOPLE = "sre"
 _ADA = ("--as=ada", f"--as-group={_PEOPLE}", "--as-group=nodeheal:operators")
 _GRACE = ("--as=grace", f"--as-group={_PEOPLE}")
 _RECOVERED = Expected(Ending.RECOVERED, finishes=True, restarts=True, mails=(SUBJECTS[Ending.RECOVERED],))
-_TOLD = Expected(Ending.HANDED_TO_A_HUMAN, finishes=True, restarts=False, mails=(SUBJECTS[Ending.HANDED_TO_A_HUMAN],))
+_REPAIRED = Expected(Ending.RECOVERED, finishes=True, restarts=False, mails=(SUBJECTS[Ending.RECOVERED],))
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,18 @@ def _hyperpod_takes_charge(story: Story) -> str:
     return "the cluster's NodeRecovery is Automatic now"
 
 
+def _hyperpod_reboots(story: Story) -> str:
+    """Have HyperPod repair the node once nodeheal waits for that, and the job has ended: its restart would be
+    HyperPod's as well. What HyperPod does inside of AWS is played by the API's call for the same.
+    """
+    incident = story.told.incident
+    is_awaited = incident is not None and incident.awaits is Awaited.EXTERNAL_REPAIR
+    if not is_awaited or story.told.job_state is not JobState.COMPLETED:
+        return ""
+    story.sandbox.client("sagemaker").batch_reboot_cluster_nodes(ClusterName=arn(), NodeIds=[story.victim])
+    return f"HyperPod, and not nodeheal, reboots {story.victim}"
+
+
 HYPERPOD = (
     HyperPodScript(BROKEN_LINK, Family.xid, "74", pool="replaced", job="replaced", expects=_RECOVERED),
     HyperPodScript(_FORMER_DRILL, Family.xid, "73", pool="rebooted", job="rebooted", expects=_RECOVERED),
@@ -114,6 +127,7 @@ HYPERPOD = (
         job="automatic",
         kills=False,
         prepares=(_hyperpod_takes_charge,),
-        expects=_TOLD,
+        moves=(_hyperpod_reboots,),
+        expects=_REPAIRED,
     ),
 )

@@ -11,7 +11,7 @@ from nodeheal.api.views import (
     RecoveryRow,
     StateChangeRow,
 )
-from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Provider
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.liveness import apply_heartbeat
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
@@ -69,6 +69,7 @@ def node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
         probation_until=shown.probation_until,
         paused_until=pause.until if pause is not None else None,
         paused_why=pause.why if pause is not None else "",
+        orders=_orders_that_wait(record, ports),
         good_since=shown.healthy_since,
         passed_at=shown.passed_at,
         last_diagnosis=(
@@ -88,6 +89,13 @@ def _attempts_left(record: Node, ports: Ports, policy: RecoveryPolicy) -> dict[A
     limits = {action: limit for action, limit in policy.limits.items() if action not in not_its}
     spent = ports.attempts.spent(node_scope(record.node_id), *limits.values())
     return {action: max(0, limit.limit - spent[limit.group]) for action, limit in limits.items()}
+
+
+def _orders_that_wait(record: Node, ports: Ports) -> dict[Action, str]:
+    if record.provider is not Provider.hyperpod:
+        return {}
+    standing = (order for of_cluster in ports.fleet_index.cursor().orders for order in of_cluster.standing)
+    return {one.action: one.waits_because for one in standing if one.node_id == record.node_id and one.waits_because}
 
 
 def _hardware(node_id: str, ports: Ports) -> HardwareView | None:

@@ -210,6 +210,8 @@ class DiagnosisView(View):
 class NodeView(View):
     """A node with what surrounds it. `since`: None where nobody has written down when the state began.
 
+    `orders`: what is ordered by its mark at the scheduler and waits, with the reason.
+
     `handed_over`: recent incidents that a person has and has not closed. `recoveries`: the newest first, while they are
     kept. `good_run`: what its last good diagnosis measured. What an agent reports is None before it has reported.
     """
@@ -244,6 +246,7 @@ class NodeView(View):
     probation_until: Time | None
     paused_until: Time | None
     paused_why: str
+    orders: dict[Action, str]
     good_since: Time | None
     passed_at: Time | None
     last_diagnosis: DiagnosisView | None

@@ -31,6 +31,7 @@ def as_text(view: NodeView, dashboard: str = "") -> list[str]:
         f"Budget       {'holds a' if view.has_slot else 'holds no'} slot; {slots.taken(view.slots_held)}",
         f"Drained      {'by nodeheal' if view.drained_by_us else 'nodeheal has not drained it'}",
         f"Pause        {'; '.join(_pauses(view)) or 'no'}",
+        *(f"Order        {action} by its label waits: {why}" for action, why in view.orders.items()),
         f"Diagnostics  {_diagnostics(view)}",
         *_recoveries(view),
         *_states(view),

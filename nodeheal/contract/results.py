@@ -111,6 +111,9 @@ class Refused(Frozen):
     slots: int | None = Field(default=None, ge=0, le=MOST, description="of BUDGET_FULL: the number of slots")
     boot_id: str = Field(default="", description="of NEW_BOOT: the present boot of the node")
     incident_id: str = Field(default="", description="of LEFT_TO_INCIDENT: the incident that brings the job back")
+    is_in_charge: bool = Field(
+        default=False, description="of EXTERNAL_REMEDIATOR: that one repairs every fault, within minutes and unasked"
+    )
 
 
 Facts = Annotated[

@@ -190,6 +190,7 @@ class Awaited(_Word):
     CAPACITY = "CAPACITY"  # until capacity may be available
     REPLACEMENT = "REPLACEMENT"  # until fewer nodes of the pool are being replaced
     BREAKER = "BREAKER"  # until a human has reset the pool's breaker
+    EXTERNAL_REPAIR = "EXTERNAL_REPAIR"  # until the service that is in charge of the node has repaired it
 
 
 class Outcome(_Word):

@@ -10,7 +10,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, VerbName
 from nodeheal.domain.errors import NodehealError, NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.fleet.holder import person_holding
-from nodeheal.domain.fleet.machine import SWITCH_OFF, Machine, Remediator
+from nodeheal.domain.fleet.machine import IN_CHARGE, SWITCH_OFF, Machine, Remediator
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.fleet.pool import Slots
 from nodeheal.domain.humanize import counted
@@ -125,11 +125,11 @@ def _why_refused(it: _Isolation, world: World) -> StepResult | None:
         told = f"it has booted since that was decided (boot {node.boot_id[:8]})"
         refused = Refused(code=Refusal.NEW_BOOT, boot_id=node.boot_id)
         return step_result(it.operation, now, Outcome.REFUSED, told, facts=refused)
-    theirs = _other_owner(it, ports, world.policy)
+    remediator, theirs = _other_owner(it, ports, world.policy)
     why_not = theirs or _other_job(node, request, ports)
     if not why_not:
         return None
-    facts = Refused(code=Refusal.EXTERNAL_REMEDIATOR) if theirs else None
+    facts = Refused(code=Refusal.EXTERNAL_REMEDIATOR, is_in_charge=remediator in IN_CHARGE) if theirs else None
     return step_result(it.operation, now, Outcome.REFUSED, why_not, facts=facts)
 
 
@@ -333,16 +333,16 @@ def _machine_of(node: Node, ports: Ports) -> Machine | None:
     return None if node.provider is Provider.hybrid else ports.machines_of(node).describe(node.instance_id)
 
 
-def _other_owner(it: _Isolation, ports: Ports, policy: RecoveryPolicy) -> str:
-    """Returns who else repairs this node, and how to stop that. Empty: nobody, as far as its machine and its scheduler
+def _other_owner(it: _Isolation, ports: Ports, policy: RecoveryPolicy) -> tuple[Remediator | None, str]:
+    """Returns who else repairs this node, and how to stop that. None: nobody, as far as its machine and its scheduler
     show.
     """
     node, accepted = it.node, policy.pool(it.node.pool).replacement.accept_owners
     for owner, detail in _owners(it, ports):
         if owner is not None and owner not in accepted:
             accept = f"or name {owner} in replacement.accept_owners of pool {node.pool}"
-            return f"{owner} repairs {node.node_id} as well ({detail}): {SWITCH_OFF[owner]}; {accept}"
-    return ""
+            return owner, f"{owner} repairs {node.node_id} as well ({detail}): {SWITCH_OFF[owner]}; {accept}"
+    return None, ""
 
 
 def _owners(it: _Isolation, ports: Ports) -> Iterator[tuple[Remediator | None, str]]:

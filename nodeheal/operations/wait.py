@@ -25,6 +25,7 @@ _NEWS: Mapping[Awaited | None, str] = {
     Awaited.JOB_END: "there is news: the job has ended, or something new was reported",
     Awaited.BUDGET: "its turn in line has come, or something new was reported",
     Awaited.BREAKER: "the breaker was reset, or something new was reported",
+    Awaited.EXTERNAL_REPAIR: "the node has rebooted, or something new was reported",
 }
 # Of a wait for time to pass: its end is what was waited for, and no failure.
 _TIME_IS_UP: Mapping[Awaited | None, str] = {
@@ -74,6 +75,8 @@ def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> b
     match decision.awaits:
         case Awaited.JOB_END:
             return not is_running(*current_run(history.incident.job_id, ports), history.incident, ports)
+        case Awaited.EXTERNAL_REPAIR:
+            return node_of(history.incident.node_id, ports).boot_id != decision.boot_id
         case Awaited.BREAKER:
             return not ports.pools.get(node_of(history.incident.node_id, ports).pool).is_tripped
         case _:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nodeheal.api import node_queries
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import NEEDS_APPROVAL, OPERATOR_REQUEST, OPERATOR_SOURCE, node_pause_sk
 from nodeheal.contract.vocabulary import (
@@ -219,11 +220,15 @@ def test_an_order_waits_while_the_node_is_busy_or_paused() -> None:
     it.mark(B)
 
     waited = it.look()
+    shown = [node_queries.node(name, it.ports, ACT).orders for name in (A, B)]
     it.clear(B)
     it.unpause()
     done = it.look()
 
     assert (waited, done, [root.node_id for root in it.roots]) == ([], [A], [A])
+    assert "is paused" in shown[0][Action.REBOOT]
+    assert "has an open incident" in shown[1][Action.REBOOT]
+    assert node_queries.node(A, it.ports, ACT).orders == {}
 
 
 @pytest.mark.parametrize(

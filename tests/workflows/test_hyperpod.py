@@ -3,17 +3,36 @@
 No command reaches such a node. It boots, and its agent speaks.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from nodeheal.adapters.aws.hyperpod import HyperPodMachines
 from nodeheal.adapters.memory.world import MemoryScheduler
+from nodeheal.contract.names import INSTANCE_GONE, SWEEP_SOURCE
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Action, Ending, Escalation, NodeState, Outcome, Provider, SchedulerKind, Step
+from nodeheal.contract.vocabulary import (
+    Action,
+    Awaited,
+    Ending,
+    Escalation,
+    Family,
+    NodeState,
+    Outcome,
+    Provider,
+    SchedulerKind,
+    Step,
+)
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.liveness import TERMINATED, Heartbeat, liveness_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.ports.signals import Draft
+from nodeheal.services.intake.heartbeats import record_missed_boots
+from nodeheal.services.intake.take_signal import take_draft
+from nodeheal.services.operators.request_action import request_action
 from tests.support.hyperpod import NODE, OTHER, SUCCESSOR_ADDRESS, Region
 from tests.unit.builders import node, requeueing, xid
 from tests.unit.test_decide_among_others import with_policy
@@ -140,15 +159,90 @@ def test_a_replacement_that_rests_on_the_nodes_word_alone_goes_to_a_human() -> N
     assert cluster.ended == (Ending.HANDED_TO_A_HUMAN, Escalation.NOT_CONFIRMED)
 
 
-def test_a_cluster_that_repairs_by_itself_is_left_to_it() -> None:
-    cluster = HyperPodCluster()
-    cluster.region.cluster.recovery = "Automatic"
+class AutomaticCluster(HyperPodCluster):
+    """The same where HyperPod repairs by itself: `on_wait` is its repair."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.region.cluster.recovery = "Automatic"
+        self.waits: list[Outcome] = []
+
+    def breaks_down(self) -> Walk:
+        walk = super().breaks_down()
+        turns = self.ports.incidents.history(self.incident_id).turns
+        waits = [turn for turn in turns if turn.decision.awaits is Awaited.EXTERNAL_REPAIR]
+        self.waits = [turn.result.outcome for turn in waits if turn.result is not None]
+        assert self.acts == []
+        assert self.scheduler.draining == set()
+        return walk
+
+    def is_rebooted(self) -> None:
+        self.clock.advance(60)
+        self._comes_up(NODE, "boot-2")
+
+    def is_rebooted_and_only_its_heartbeat_says_so(self) -> None:
+        self.clock.advance(60)
+        beat = Heartbeat(f"AROA1:{NODE}", "boot-2", self.clock(), 60.0)
+        assert record_missed_boots([liveness_of(self.node(NODE))], {NODE: beat}, self.ports) == [NODE]
+
+    def fails_again_and_is_rebooted(self) -> None:
+        self._ingest(self._fault("boot-1").model_copy(update={"event_id": "again", "code": "48"}))
+        self.on_wait = self.is_rebooted
+
+    def is_given_back(self) -> None:
+        gone = Draft(
+            instance_id=NODE,
+            source=SWEEP_SOURCE,
+            family=Family.host,
+            code=INSTANCE_GONE,
+            subcode=TERMINATED,
+            key=NODE,
+            observed_at=self.clock(),
+            evidence="HyperPod: the machine no longer exists",
+            takes_node_away=True,
+        )
+        take_draft(gone, self.ports, self.policy)
+
+
+@pytest.mark.parametrize(
+    ("repair", "waits"),
+    [
+        (AutomaticCluster.is_rebooted, 1),
+        (AutomaticCluster.is_rebooted_and_only_its_heartbeat_says_so, 1),
+        (AutomaticCluster.is_given_back, 1),
+        (AutomaticCluster.fails_again_and_is_rebooted, 2),
+    ],
+)
+def test_a_repair_by_the_cluster_itself_is_waited_for_and_counts_as_one(
+    repair: Callable[[AutomaticCluster], None], waits: int
+) -> None:
+    cluster = AutomaticCluster()
+    cluster.on_wait = partial(repair, cluster)
 
     cluster.breaks_down()
 
-    assert cluster.acts == []
+    assert cluster.waits == [Outcome.DONE] * waits
+    assert cluster.ended == (Ending.RECOVERED, None)
+    assert "repaired without nodeheal" in cluster.ports.incidents.incident(cluster.incident_id).summary
+    assert cluster.node(NODE).open_incident is None
+
+
+def test_a_cluster_that_was_to_repair_by_itself_and_has_not_goes_to_a_human() -> None:
+    cluster = AutomaticCluster()
+    cluster.on_wait = lambda: None
+
+    cluster.breaks_down()
+
+    assert cluster.waits == [Outcome.TIMED_OUT]
     assert cluster.ended == (Ending.HANDED_TO_A_HUMAN, Escalation.EXTERNAL_REMEDIATOR)
-    assert cluster.scheduler.draining == set()
+
+
+def test_what_a_person_asks_for_where_the_cluster_repairs_by_itself_goes_back_to_them() -> None:
+    cluster = AutomaticCluster()
+
+    cluster.reports(request_action(cluster.node(NODE), Action.REBOOT, "a word", cluster.ports, key="asked"))
+
+    assert cluster.ended == (Ending.HANDED_TO_A_HUMAN, Escalation.EXTERNAL_REMEDIATOR)
 
 
 @pytest.mark.parametrize("code", ["InstanceIdInUse", "InvalidInstanceStatus"])

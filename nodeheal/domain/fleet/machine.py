@@ -36,6 +36,10 @@ SWITCH_OFF = {
 }
 
 
+# They act on every fault of the node within minutes, and a node that they have repaired shows it by another boot.
+IN_CHARGE = frozenset({Remediator.sagemaker_hyperpod})
+
+
 class Power(StrEnum):
     """A request to a machine's power switch."""
 

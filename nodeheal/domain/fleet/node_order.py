@@ -24,13 +24,15 @@ class NodeOrder:
 class StandingOrder:
     """An order whose mark stood at the last look. `is_taken`: it is done, once, however long the mark stands.
 
-    `needs_approval`: anybody may have set the mark, when it was seen first or since.
+    `needs_approval`: anybody may have set the mark, when it was seen first or since. `waits_because`: why it could not
+    be requested yet, in words.
     """
 
     node_id: str
     action: Action
     needs_approval: bool
     is_taken: bool = False
+    waits_because: str = ""
 
 
 @dataclass(frozen=True)

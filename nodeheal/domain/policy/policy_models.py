@@ -157,6 +157,12 @@ class Deadlines(Frozen):
     breaker_seconds: int = Field(
         default=DAY, gt=0, le=LONGEST, description="for a human to reset an open breaker, then each incident is theirs"
     )
+    external_repair_seconds: int = Field(
+        default=HOUR,
+        gt=0,
+        le=LONGEST,
+        description="for HyperPod to repair a node of a cluster that repairs by itself; then a human is told",
+    )
     job_end_seconds: int = Field(
         default=WEEK,
         gt=0,

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from nodeheal.contract.names import INSTANCE_GONE
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Provider, Refusal, Step
 from nodeheal.domain.faults import correlation
@@ -22,7 +23,7 @@ def recover(builder: DecisionBuilder, progress: Progress, assessment: FaultAsses
     """Returns the next step of a recovery: isolate, try, prove, return, restart the job."""
     fault = assessment.fault
     if not progress.is_isolated:
-        return _not_isolated(builder, progress, fault)
+        return _not_isolated(builder, progress, assessment)
     if progress.has_serving_machine:
         return _after_replacement_by_scheduler(builder, progress, fault)
     if progress.returned is None and builder.history.context.is_released_or_retired:
@@ -56,17 +57,22 @@ def recover(builder: DecisionBuilder, progress: Progress, assessment: FaultAsses
     return _after_repair(builder, progress, assessment)
 
 
-def _not_isolated(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decision:
-    """Queues for a slot of a full budget. Any other reason why the node is still in service goes to a human."""
+def _not_isolated(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessment) -> Decision:
+    """Queues for a slot of a full budget, or waits for the repair by the service in charge. Any other reason why the
+    node is still in service goes to a human.
+    """
     assert progress.isolation is not None
+    fault = assessment.fault
     waited = progress.waited.get(Awaited.BUDGET)
     since, allowed = progress.queued_since or builder.now, builder.policy.deadlines.budget_seconds
     left = allowed - int((builder.now - since).total_seconds())
     if fault.is_of_new_node:  # nothing is wrong with it
         return builder.close(Ending.OBSERVED_ONLY, f"{fault.title}: it was not diagnosed: {progress.isolation.reason}")
     if not progress.isolation.refused_for(Refusal.BUDGET_FULL):
-        is_theirs = progress.isolation.refused_for(Refusal.EXTERNAL_REMEDIATOR)
-        code = Escalation.EXTERNAL_REMEDIATOR if is_theirs else Escalation.NOT_ISOLATED
+        theirs = progress.isolation.refused_for(Refusal.EXTERNAL_REMEDIATOR)
+        if theirs is not None and theirs.is_in_charge and not fault.is_by_hand:
+            return _left_to_its_remediator(builder, progress, assessment)
+        code = Escalation.EXTERNAL_REMEDIATOR if theirs is not None else Escalation.NOT_ISOLATED
         return builder.escalate(code, f"{fault.title}: the node was not isolated: {progress.isolation.reason}")
     if left <= 0 or (waited is not None and waited.outcome is Outcome.TIMED_OUT):
         return builder.escalate(
@@ -75,6 +81,28 @@ def _not_isolated(builder: DecisionBuilder, progress: Progress, fault: Fault) ->
         )
     message = f"{fault.title}: {progress.isolation.reason}. Waiting in line for a slot"
     return builder.wait(Awaited.BUDGET, message, left, fault.action)
+
+
+def _left_to_its_remediator(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessment) -> Decision:
+    """Waits until the service in charge of the node has rebooted or replaced it. Nothing is touched, or restarted."""
+    assert progress.isolation is not None
+    fault, history = assessment.fault, builder.history
+    is_gone = any(e.code == INSTANCE_GONE and e.node_id == history.incident.node_id for e in history.events)
+    if is_gone or history.has_booted_since(fault.event):
+        done = "its machine was given back" if is_gone else f"it has rebooted (boot {history.context.boot_id[:8]})"
+        message = f"{fault.title}: repaired without nodeheal: {done}; nothing was checked afterwards"
+        if history.must_restart_job_for_others and not history.context.job_is_running:
+            return builder.escalate(Escalation.JOB_NOT_RESTARTED, f"{message}; {builder.job_id} is down")
+        return builder.close(Ending.RECOVERED, message)
+    why = f"{fault.title}: the node is left to its cluster: {progress.isolation.reason}"
+    seconds = builder.policy.deadlines.external_repair_seconds
+    late = f"{fault.title}: nobody has repaired it in {seconds / 60:g} min: {progress.isolation.reason}"
+    waited = progress.waited.get(Awaited.EXTERNAL_REPAIR)
+    is_late = waited is not None and waited.outcome is Outcome.TIMED_OUT
+    wait = None if is_late else builder.wait_on(progress, Awaited.EXTERNAL_REPAIR, why, seconds, fault.action)
+    if wait is None:
+        return builder.escalate(Escalation.EXTERNAL_REMEDIATOR, late)
+    return wait.model_copy(update={"boot_id": history.context.boot_id})  # another one ends the wait
 
 
 def _after_manual_release(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessment) -> Decision:

@@ -33,6 +33,7 @@ AWAITED = {
     Awaited.CAPACITY: "capacity",
     Awaited.REPLACEMENT: "other replacements",
     Awaited.BREAKER: "the breaker's reset",
+    Awaited.EXTERNAL_REPAIR: "HyperPod's repair",
 }
 
 _STOPPING = {verb.step for verb in VERBS.values() if verb.stops_training}

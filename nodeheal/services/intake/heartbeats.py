@@ -5,10 +5,9 @@ from datetime import datetime
 
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, apply_heartbeat
 from nodeheal.domain.fleet.node import ABSENT
-from nodeheal.domain.operation import node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
+from nodeheal.services.recovery.wait_for_news import tell_of_boot
 
 # What one run may do. What is left over, the next run does: nothing of it is urgent.
 BOOTS_A_RUN = 100
@@ -51,7 +50,7 @@ def _record_boot(node_id: str, heartbeat: Heartbeat, ports: Ports) -> bool:
     known = apply_heartbeat(node, heartbeat, ports.clock()) if node is not None else None
     if node is None or known is None or known.boot_id == node.boot_id or not ports.nodes.save(known):
         return False
-    reconcile_all(node_owner(node_id), ports)
+    tell_of_boot(known, ports)
     return True
 
 

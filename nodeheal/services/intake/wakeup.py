@@ -10,7 +10,7 @@ from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import BootView, ReportedDiagnosis
 from nodeheal.domain.jobs.gang import ending_text
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.domain.operation import job_owner, node_owner
+from nodeheal.domain.operation import job_owner
 from nodeheal.operations.engine import answered, command_failed, reconcile_all
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
@@ -19,7 +19,7 @@ from nodeheal.services.intake.upsert_node import enrolled_node
 from nodeheal.services.jobs.job_nodes import free_nodes, leave
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.recovery.new_machine import on_machine_booted
-from nodeheal.services.recovery.wait_for_news import bring_news
+from nodeheal.services.recovery.wait_for_news import bring_news, tell_of_boot
 from nodeheal.services.saving import SAVE_TRIES, change_job, change_run
 
 REASON_CHARACTERS = 300  # of a diagnosis, as people read it
@@ -41,7 +41,7 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
             break
     else:
         raise NotAccepted(f"{event.node_id} is being written by others; its boot is recorded later")
-    reconcile_all(node_owner(booted.node_id), ports)
+    tell_of_boot(booted, ports)
     on_machine_booted(booted, ports)
 
 

@@ -17,6 +17,7 @@ from nodeheal.services.operators.do_act import request_act
 
 logger = logging.getLogger(__name__)
 
+_WORDS = 200  # characters of why an order waits: all orders are one record
 _MOST = 200  # orders of a cluster: one who can set every mark would fill the record of them
 _ACTS: Mapping[Action, type[Reboot] | type[Replace]] = {Action.REBOOT: Reboot, Action.REPLACE: Replace}
 
@@ -78,12 +79,11 @@ def _taken(order: NodeOrder, of_cluster: ClusterOrders, ports: Ports, policy: Re
         return []
     act, actor = _ACTS[order.action](node=node.node_id, why=order.how), Actor(id=order.who, name=order.who)
     key = hashlib.sha256(f"{node.node_id} {order.action} {ports.clock().isoformat()}".encode()).hexdigest()[:32]
-    _change(cluster, standing, replace(standing, is_taken=True), ports)
+    _change(cluster, standing, replace(standing, is_taken=True, waits_because=""), ports)
     try:
         request_act(act, actor, key, ports, policy, needs_approval=standing.needs_approval)
     except (NotAccepted, ValueError) as error:  # busy, paused, without an attempt left
-        logger.info("an order waits", extra={"node": node.node_id, "order": order.how, "why": str(error)})
-        _change(cluster, standing, standing, ports)
+        _change(cluster, standing, replace(standing, waits_because=str(error)[:_WORDS]), ports)
         return []
     return [node.node_id]
 

@@ -3,9 +3,10 @@
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, Refusal, VerbName
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.operation import Operation, OperationState, incident_owner
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.operation import Operation, OperationState, incident_owner, node_owner
 from nodeheal.operations import wait
-from nodeheal.operations.engine import begin, signal
+from nodeheal.operations.engine import begin, reconcile_all, signal
 from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import wake_queue
@@ -24,6 +25,13 @@ def bring_news(incident_id: str, ports: Ports, awaited: Awaited | None = None) -
     waiting = waiting_for_news(incident_id, ports)
     if waiting is not None and awaited in (None, waiting.step.decision.awaits):
         signal(waiting, wait.NEWS, ports)
+
+
+def tell_of_boot(node: Node, ports: Ports) -> None:
+    """Resume what waits for another boot of the node, once that is recorded: our own reboot, or a repair by others."""
+    reconcile_all(node_owner(node.node_id), ports)
+    if node.open_incident is not None and node.state not in OUT_OF_SERVICE:
+        bring_news(node.open_incident, ports, Awaited.EXTERNAL_REPAIR)
 
 
 def waiting_for_news(incident_id: str, ports: Ports) -> Operation | None:
