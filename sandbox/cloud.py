@@ -75,6 +75,7 @@ class Cloud:
         patches.authorise_ourselves(ssm, ec2, scaling)
         patches.know_event_sources()
         patches.know_log_streams()
+        patches.keep_expired_sessions()
         item_access.know_leading_keys()
         item_access.know_who_asks()
         patches.take_loopback_for_tls()

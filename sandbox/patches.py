@@ -15,7 +15,7 @@ from typing import Any
 
 from ministack import app
 from ministack.core import concurrency, iam_actions, router
-from ministack.services import appconfig, eks, eventbridge, stepfunctions
+from ministack.services import appconfig, eks, eventbridge, stepfunctions, sts
 from ministack.services.cloudformation import changesets, provisioners, stacks
 
 from sandbox.aws_json import Json, JsonService, Response
@@ -136,6 +136,14 @@ def know_log_streams() -> None:
         return f"{found}:log-stream:{stream}" if stream else found
 
     iam_actions.extract_resource_arn = resource
+
+
+def keep_expired_sessions() -> None:
+    """Keep a session that has expired: the emulator searches for such while other threads add theirs, which fails, and
+    refuses them whether they are kept or not.
+    """
+    attribute(sts, "_evict_expired_sessions")
+    sts._evict_expired_sessions = lambda: None
 
 
 def take_loopback_for_tls() -> None:

@@ -52,7 +52,7 @@ def played(cloud: Sandbox) -> dict[str, Played]:
         ("replaced", ["ISOLATE", "FREEZE_EVIDENCE", "REPLACE"]),
         ("rebooted", ["ISOLATE", "FREEZE_EVIDENCE", "REBOOT", "DIAGNOSE", "RETURN"]),
         ("ordered", ["ISOLATE", "FREEZE_EVIDENCE", "REBOOT", "DIAGNOSE", "RETURN"]),
-        ("automatic", ["ISOLATE"]),
+        ("automatic", ["ISOLATE", "WAIT"]),
     ],
 )
 def test_a_drill_of_hyperpods_ends_as_it_should(played: dict[str, Played], pool: str, steps: list[str]) -> None:
@@ -87,5 +87,6 @@ def test_who_may_patch_nodes_and_is_in_no_group_of_ours_is_refused(played: dict[
 def test_where_hyperpod_is_in_charge_it_is_asked_for_nothing(played: dict[str, Played]) -> None:
     story, report = played["automatic"]
 
-    assert "NodeRecovery" in report["incident"]["summary"]
+    assert "repaired without nodeheal" in report["incident"]["summary"]
+    assert any("NodeRecovery" in entry["text"] for entry in report["incident"]["timeline"])
     assert not any("BatchRe" in text for _, _, text in story.told.lines)
