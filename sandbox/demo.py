@@ -5,15 +5,18 @@ import contextlib
 import json
 import re
 import shutil
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.simulation.latency import LATENCIES
@@ -49,6 +52,8 @@ KUBERNETES_STORIES = {
     ),
     "neuron": Named("errors of Trainium devices: first with recovery off, then with recovery on", NEURON),
 }
+ASKS = "careful"  # the pool of the policy's that asks before it acts
+ANSWER_SECONDS = 1_800
 MAIL_SECONDS = 1.0  # between two looks for new emails
 STOPPED_BY_USER = 130
 
@@ -102,6 +107,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, help="the emulator's port on 127.0.0.1 (default: one that is free)")
     parser.add_argument(
         "--keep", action="store_true", help="leave everything running at the end, for inspection, until Ctrl-C"
+    )
+    parser.add_argument(
+        "--console",
+        action="store_true",
+        help="with --keep: open the console on the cloud that runs, and add a pool whose policy asks first",
     )
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the timeline into this file, too")
     return parser.parse_args(arguments)
@@ -215,7 +225,7 @@ def _play(console: Console, directory: Path, scripts: tuple[Script, ...], option
         finally:
             screen.__exit__()
             if options.keep:
-                _show_around(console, sandbox, story, emails)
+                _show_around(console, sandbox, story, emails, has_console=options.console)
     return 0 if all(verdict.is_right for _, _, verdict in played) else 1
 
 
@@ -246,15 +256,42 @@ def ways_around(sandbox: Sandbox, story: Story) -> list[str]:
     ]
 
 
-def _show_around(console: Console, sandbox: Sandbox, story: Story, emails: MailFolder) -> None:
+def _show_around(
+    console: Console, sandbox: Sandbox, story: Story, emails: MailFolder, *, has_console: bool = False
+) -> None:
     """Print them and each new email, until the user ends it. Other exceptions are raised again after it."""
     for line in ["", *ways_around(sandbox, story)]:
         console.print(line, soft_wrap=True, markup=False)
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as ends:
+        if has_console:
+            add_pool_that_asks(sandbox)
+            console.print(f"The console; nodes of the pool {ASKS} ask before anything is done with them:")
+            ends.enter_context(serve_console(sandbox))
         while not threading.Event().wait(MAIL_SECONDS):
             for subject, file in emails.keep(sandbox.all_mails(), sandbox.gets_emails):
                 console.print(f"email: {subject} ({file})", soft_wrap=True, markup=False)
     console.print("Ending the emulator, the nodes and the job.")
+
+
+def add_pool_that_asks(sandbox: Sandbox) -> None:
+    """Boot two nodes in a pool whose policy asks, and let people take as long to answer as in an account."""
+    documents = PolicyDocuments(sandbox.client("appconfig"), deployed_place(sandbox.client("cloudformation")))
+    policy = json.loads(documents.in_force().text)
+    policy["deadlines"]["approval_seconds"] = ANSWER_SECONDS
+    documents.apply(json.dumps(policy), "people answer in the console")
+    for _ in range(2):
+        sandbox.add_node(ASKS, checks=CHECKS)
+
+
+@contextlib.contextmanager
+def serve_console(sandbox: Sandbox, *options: str) -> Iterator[None]:
+    """Run `nodeheal console` on the cloud; it prints its address itself."""
+    command = [str(Path(sys.executable).with_name("nodeheal")), "console", *options]
+    with subprocess.Popen(command, env=sandbox.environment()) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
 
 
 if __name__ == "__main__":

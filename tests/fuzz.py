@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from nodeheal.agent.checks import check, own
 from nodeheal.agent.checks.progress import limit_of
 from nodeheal.agent.runtime.training_step import step_in
-from nodeheal.cli.job_file import JobFileRefused, parse_job_file
+from nodeheal.api.job_file import JobFileRefused, parse_job_file
 from nodeheal.contract.acts import parse_act
 from nodeheal.contract.health_event import NodeFact
 from nodeheal.contract.vocabulary import ActKind

@@ -88,3 +88,19 @@ def _acts_url() -> str:
     from nodeheal.adapters.aws.policy_documents import deployed_acts_url
 
     return deployed_acts_url(client("cloudformation"))
+
+
+def in_words(error: Exception, table: str) -> str | None:
+    """Return the line for an error that an operator is to read. None for one that is a fault of nodeheal."""
+    from botocore.exceptions import BotoCoreError, ClientError
+    from pydantic import ValidationError
+
+    from nodeheal.adapters.aws.failures import explain
+    from nodeheal.domain.complaints import complaints_of
+    from nodeheal.domain.errors import NodehealError
+
+    if isinstance(error, ValidationError):  # before ValueError, which it is
+        return f"not a valid {error.title}: {'; '.join(map(str, complaints_of(error)))}"
+    if isinstance(error, (BotoCoreError, ClientError)):  # before ValueError, which some of the SDK's errors are
+        return f"{explain(error, table)}"
+    return f"{error}" if isinstance(error, (NodehealError, ValueError)) else None

@@ -35,7 +35,7 @@ def question(incident_id: str, ports: Ports) -> QuestionView | None:
     if asked is None:
         return None
     means = AnswerMeanings(approve=asked.means[Answer.approve], refuse=asked.means[Answer.refuse])
-    return QuestionView(asks=asked.asks, deadline_at=asked.deadline_at, means=means)
+    return QuestionView(turn=asked.turn, asks=asked.asks, deadline_at=asked.deadline_at, means=means)
 
 
 def _needed(incident_id: str, ports: Ports, policy: Callable[[], RecoveryPolicy]) -> tuple[NeededRow, ...]:

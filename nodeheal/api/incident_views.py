@@ -85,8 +85,9 @@ class AnswerMeanings(View):
 
 
 class QuestionView(View):
-    """What an incident asks, until when, and what each answer does."""
+    """What an incident asks, until when, and what each answer does. `turn`: by which an answer names this question."""
 
+    turn: int
     asks: str
     deadline_at: Time
     means: AnswerMeanings

@@ -34,6 +34,14 @@ class RunLog:
             found += [(task.rank, line) for line in page.lines]
         return sorted(found, key=lambda one: (one[1].at, one[0]))
 
+    def newest(self, lines: int) -> list[tuple[int, LogLine]]:
+        """The newest lines of each rank, at most so many, with their ranks, in the order of their times."""
+        found: list[tuple[int, LogLine]] = []
+        for task in self._started():
+            stream = self.logs.stream(self.location, self.job, task)
+            found += [(task.rank, line) for line in self.logs.last(self.location, stream, lines)]
+        return sorted(found, key=lambda pair: (pair[1].at, pair[0]))
+
     def where(self) -> str:
         """In which streams it is read, in words, for somebody who has found nothing there."""
         started = self._started()

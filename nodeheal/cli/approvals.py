@@ -38,7 +38,7 @@ def refuse(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
 
 def _answer(incident: str, answer: "type[Approve | Refuse]", why: str, table: str) -> None:
     from nodeheal.api import records
-    from nodeheal.cli.lookup import incident_named
+    from nodeheal.api.lookup import incident_named
     from nodeheal.contract.acts import AnswerTaken
 
     reason = connect.reason(why)

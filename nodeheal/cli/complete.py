@@ -20,7 +20,7 @@ def pools(incomplete: str) -> list[str]:
 
 def nodes(incomplete: str) -> list[str]:
     """The nodes of every pool."""
-    from nodeheal.cli.lookup import node_ids
+    from nodeheal.api.lookup import node_ids
 
     return _begun(incomplete, lambda world: node_ids(world, incomplete))
 
@@ -40,7 +40,7 @@ def jobs(incomplete: str) -> list[str]:
 
 def incidents(incomplete: str) -> list[str]:
     """The short ids of incidents, and `latest`."""
-    from nodeheal.cli.lookup import LATEST, recent_incidents
+    from nodeheal.api.lookup import LATEST, recent_incidents
     from nodeheal.domain.recovery.incident import short_id
 
     return _begun(incomplete, lambda world: [LATEST, *(short_id(one.incident_id) for one in recent_incidents(world))])

@@ -50,26 +50,11 @@ def clearly() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = _in_words(error)
+        told = aws.in_words(error, _TABLE.get())
         if told is None:
             raise
         say(told, aside=True)
         raise typer.Exit(FAILED) from None
-
-
-def _in_words(error: Exception) -> str | None:
-    """The line for an error that an operator is to read. None for one that is a fault of nodeheal."""
-    from botocore.exceptions import BotoCoreError, ClientError
-    from pydantic import ValidationError
-
-    from nodeheal.adapters.aws.failures import explain
-    from nodeheal.domain.complaints import complaints_of
-
-    if isinstance(error, ValidationError):  # before ValueError, which it is
-        return f"not a valid {error.title}: {'; '.join(map(str, complaints_of(error)))}"
-    if isinstance(error, (BotoCoreError, ClientError)):  # before ValueError, which some of the SDK's errors are
-        return f"{explain(error, _TABLE.get())}"
-    return f"{error}" if isinstance(error, (NodehealError, ValueError)) else None
 
 
 def ports(table: str) -> "Ports":

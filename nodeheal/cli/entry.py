@@ -11,10 +11,13 @@ GARBAGE_AFTER = 50_000
 EXTRAS = {
     "boto3": "cli",
     "botocore": "cli",
+    "jinja2": "console",
     "jsonata": "simulate",
     "pydantic": "cli",
     "rich": "cli",
+    "starlette": "console",
     "typer": "cli",
+    "uvicorn": "console",
     "yaml": "cli",
 }
 

@@ -99,8 +99,8 @@ def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = Fal
     """Show one incident: each decision and its reason, how long each part took, and what it cost."""
     from nodeheal.api import incident_queries
     from nodeheal.api.incident_views import LinkedIncident
+    from nodeheal.api.lookup import incident_named
     from nodeheal.cli.incident_view import story_of
-    from nodeheal.cli.lookup import incident_named
 
     form = form_of(output, as_json)
     with clearly():
@@ -120,7 +120,7 @@ def close(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
 
     A node that nodeheal took out of service is given back with `nodeheal nodes release`, which closes its incident.
     """
-    from nodeheal.cli.lookup import incident_named
+    from nodeheal.api.lookup import incident_named
     from nodeheal.contract.acts import CloseIncident, IncidentClosed
 
     reason = connect.reason(why)

@@ -37,8 +37,9 @@ Timeout = Annotated[str | None, typer.Option(help="at most so long: 90s, 30m, 2h
 def validate(file: File, as_json: AsJson = False) -> None:
     """Check a job file: line and field of everything that is wrong. AWS is not asked."""
     from nodeheal.api.file_views import JobFileCheck, JobFileError
+    from nodeheal.api.job_file import JobFileRefused, parse_job_file
     from nodeheal.api.submission_queries import file_doubts
-    from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file
+    from nodeheal.cli.job_file import bytes_of
     from nodeheal.cli.job_submitted import warn
 
     try:

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "nodes": (LOOK, "nodes", "app"),
     "incidents": (LOOK, "incidents", "app"),
     "explain": (LOOK, "explain", "explain"),
+    "console": (LOOK, "console", "console"),
     "approve": (ACT, "approvals", "approve"),
     "refuse": (ACT, "approvals", "refuse"),
     "pause": (ACT, "guardrails", "pause"),

@@ -147,7 +147,7 @@ def whole_node(name: str, world: "Ports") -> "Node":
     from itertools import islice
 
     from nodeheal.api import records
-    from nodeheal.cli.lookup import node_ids
+    from nodeheal.api.lookup import node_ids
     from nodeheal.domain.errors import NotFound
 
     try:

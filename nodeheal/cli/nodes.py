@@ -111,9 +111,9 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
 def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one node: its state, why and since when, and what nodeheal may still do with it."""
     from nodeheal.api import node_queries, records
+    from nodeheal.api.lookup import node_named
     from nodeheal.cli import kubernetes
     from nodeheal.cli.cluster_views import NodeViewWithCluster
-    from nodeheal.cli.lookup import node_named
     from nodeheal.cli.node_view import as_text
     from nodeheal.cli.slurm import node_words, slurm_node, view_of
 

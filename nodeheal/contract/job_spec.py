@@ -129,7 +129,9 @@ class JobSpec(Frozen):
     accelerators: int = Field(default=0, ge=0, le=128, description="that each task needs; 0: any number")
     image: str | None = Field(default=None, min_length=1, max_length=512, description="or a task_definition")
     task_definition: str | None = Field(default=None, min_length=1, max_length=512, description="family:revision")
-    container: str = Field(default="trainer", min_length=1, max_length=255, description="the Region of the settings")
+    container: str = Field(
+        default="trainer", min_length=1, max_length=255, description="its name in the task definition"
+    )
     command: tuple[str, ...] = Field(default=(), max_length=256, description="empty: the image's own")
     environment: dict[Variable, str] = Field(
         default_factory=dict, max_length=256, description="environment variables of the program"

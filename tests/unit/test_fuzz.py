@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.cli.job_file import JobFileRefused, parse_job_file
+from nodeheal.api.job_file import JobFileRefused, parse_job_file
 from tests import fuzz
 
 SEED = 20_261_124

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.cli.job_file import parse_job_file
+from nodeheal.api.job_file import parse_job_file
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import CheckpointFormat
 from nodeheal.domain.jobs.owner import Owner, parse_owner

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.contract import names
@@ -34,6 +35,9 @@ _THROTTLES = frozenset(
 )
 # The request itself is wrong: an item that is too large, a number with too many digits, a name that is not allowed.
 _ALWAYS_REFUSED = frozenset({"ValidationException", "ValidationError", "InvalidParameter", "InvalidParameterValue"})
+
+
+_MAKING = Lock()  # the SDK's default session is not for several threads
 
 
 @cache
@@ -107,7 +111,8 @@ def _client(service: str, attempts: int, session: "boto3.Session | None" = None,
                 s3={"addressing_style": "virtual", "us_east_1_regional_endpoint": "regional"},
             )
         )
-    return (session or boto3).client(service, region_name=region, config=config)  # type: ignore[call-overload]
+    with _MAKING:
+        return (session or boto3).client(service, region_name=region, config=config)  # type: ignore[call-overload]
 
 
 def code_of(error: "ClientError") -> str:

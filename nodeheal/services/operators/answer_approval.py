@@ -20,6 +20,7 @@ _SAID = {Answer.approve: "approved", Answer.refuse: "refused"}
 class PendingQuestion:
     """What an incident asks, until when, and what each answer does."""
 
+    turn: int
     asks: str
     deadline_at: datetime
     means: dict[Answer, str]
@@ -100,7 +101,9 @@ def pending_question(question: Question, ports: Ports) -> PendingQuestion | None
     if asked is None:
         return None
     decision, incident = asked.step.decision, ports.incidents.incident(question.incident_id)
-    return PendingQuestion(decision.reason, asked.deadline_at, describe_answer(decision, incident, ports))
+    return PendingQuestion(
+        question.turn, decision.reason, asked.deadline_at, describe_answer(decision, incident, ports)
+    )
 
 
 def _at_the_last_moment(

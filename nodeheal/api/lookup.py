@@ -63,6 +63,21 @@ def node_ids(world: Ports, beginning: str) -> Iterator[str]:
         yield from takewhile(lambda name: name.startswith(beginning), names)
 
 
+def address_of(text: str, world: Ports) -> tuple[str, str]:
+    """What has this name: the kind (`jobs`, `pools`, `nodes`, `incidents`) and its whole name. Raises as node_named."""
+    if len(text) <= LONGEST and text in world.fleet_index.pools():
+        return "pools", text
+    if len(text) <= LONGEST and world.jobs.get(text) is not None:
+        return "jobs", text
+    try:
+        return "nodes", node_named(text, world)
+    except NotFound:
+        try:
+            return "incidents", incident_named(text, world)
+        except NotFound:
+            raise NotFound(f"no incident, node, job or pool is called {text[:LONGEST]!r}") from None
+
+
 def _the_one(text: str, fitting: Sequence[str], what: str = "incident") -> str:
     if len(fitting) == 1:
         return fitting[0]

@@ -1,0 +1,71 @@
+"""`nodeheal console`: the pages of the console, on this machine, with the caller's own credentials."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nodeheal.cli import connect
+from nodeheal.cli.connect import Table, clearly
+from nodeheal.cli.say import refuse, say
+from nodeheal.contract import names
+
+if TYPE_CHECKING:
+    from nodeheal.console.app import Deployment
+
+HOST = "127.0.0.1"
+PORT = 8473
+
+
+def console(
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="on 127.0.0.1")] = PORT,
+    browse: Annotated[bool, typer.Option("--browse", help="open it in this machine's browser")] = False,
+    table: Table = names.TABLE,
+) -> None:
+    """Serve the console on this machine: pages to look, to answer and to act, with your own credentials.
+
+    Nobody else gets in: it listens on 127.0.0.1 and asks for the key of the address that it prints. Ctrl-C ends it.
+    """
+    import uvicorn
+
+    from nodeheal.console.app import console_app
+    from nodeheal.console.gate import Session
+
+    with clearly():
+        deployment = _deployment(table)
+    session = Session(port)
+    app = console_app(deployment, session)
+    server = uvicorn.Server(uvicorn.Config(app, HOST, port, log_level="warning", server_header=False))
+    try:
+        listening = server.config.bind_socket()
+    except SystemExit:  # it has said why on stderr already
+        refuse(f"--port {port}: it is in use; give another one")
+    address = f"http://{HOST}:{port}/enter?key={session.key}"
+    say(f"The console of {deployment.where}, as {deployment.who}:", "", f"  {address}", "", "Ctrl-C ends it.")
+    if browse:
+        import webbrowser
+
+        webbrowser.open(address)
+    server.run([listening])
+
+
+def _deployment(table: str) -> "Deployment":
+    """Whose credentials act, and where. One read shows that they do."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from nodeheal.adapters.aws.calls import client
+    from nodeheal.api import aws
+    from nodeheal.api.client import Client
+    from nodeheal.console.app import Deployment
+
+    sts = client("sts")
+    who = sts.get_caller_identity()
+    world = connect.ports(table)
+    world.fleet_index.pools()
+    return Deployment(
+        Client(world, lambda: connect.policy_copy(table), connect.control_plane()),
+        who=who["Arn"].rpartition(":")[2],
+        where=f"account {who['Account']}, {sts.meta.region_name}",
+        in_force=connect.policy,
+        in_words=lambda error: aws.in_words(error, table),
+        errors=(BotoCoreError, ClientError),
+    )
