@@ -18,7 +18,7 @@ from tests.support.acts import MemoryControlPlane
 from tests.support.console import ServedConsole, served
 from tests.support.hardware import reports_hardware
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, memory_ports, node, started_job, xid
+from tests.unit.builders import ACT, memory_ports, node, started_job, stored_node, xid
 
 A, B = "mi-0a1b2c3d4e5f60718", "mi-0b1b2c3d4e5f60718"
 KEY = "0" * 32
@@ -152,9 +152,9 @@ def test_the_entrance_leads_to_the_page_that_was_wanted(client: Client) -> None:
 
 def test_what_a_node_has_said_is_text_in_every_page(client: Client, console: ServedConsole) -> None:
     ports = client.ports
-    ingest(xid(119, component=HOSTILE, line=f"{HOSTILE}\u202e"), ports, ACT)
+    ingest(xid(119, evidence=f"{HOSTILE}\u202e"), ports, ACT)
     [row] = client.incidents(ports.clock().replace(year=2000)).rows
-    ports.nodes.save(replace(node(B), reason=f"{HOSTILE}\x1b[2J", rack=HOSTILE))
+    assert ports.nodes.save(replace(stored_node(ports, B), state_reason=f"{HOSTILE}\x1b[2J", rack=HOSTILE))
     for path in (*PAGES, f"/nodes/{B}", "/fleet?by=rack", f"/incidents/{row.incident}"):
         text = console.get(path).text
         assert HOSTILE not in text
@@ -167,7 +167,7 @@ def test_a_page_that_has_not_changed_is_not_sent_again(client: Client, console: 
     first = console.get("/")
     again = console.get("/", **{"if-none-match": first.headers["etag"]})
     assert (again.status, again.text) == (304, "")
-    client.ports.nodes.save(node("mi-0c1b2c3d4e5f60718"))
+    assert client.ports.nodes.save(node("mi-0c1b2c3d4e5f60718"))
     assert console.get("/", **{"if-none-match": first.headers["etag"]}).status == 200
 
 
@@ -220,7 +220,9 @@ def test_an_act_that_is_not_possible_now_says_so_before_and_after(console: Serve
     shown = console.get(f"/acts/release?node={A}")
     assert "Not possible now" in shown.text
     assert '<form class="act"' not in shown.text
-    assert console.post("/acts/release", {"node": A, "why": "x", "key": KEY}).status == 409
+    refused = console.post("/acts/release", {"node": A, "why": "x", "key": KEY})
+    assert refused.status == 400
+    assert "nodeheal has not taken it out of service" in refused.text
 
 
 def test_a_checked_box_and_a_level_reach_the_act(client: Client, console: ServedConsole) -> None:
@@ -276,7 +278,7 @@ def test_accelerators_are_shown_with_what_their_driver_says(client: Client, cons
 
 def test_a_job_and_its_runs_are_shown(client: Client, console: ServedConsole) -> None:
     nodes = [client.ports.nodes.get(node_id) for node_id in (A, B)]
-    started_job(ecs_job("llama"), [found for found in nodes if found], client.ports)
+    started_job(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2), [found for found in nodes if found], client.ports)
     text = console.get("/jobs/llama").text
     assert "Run 1" in text
     assert A in text
@@ -320,7 +322,7 @@ def test_a_file_that_is_refused_is_not_lost(client: Client, console: ServedConso
 
 
 def test_a_drill_is_previewed_and_begun_with_the_reason(client: Client, console: ServedConsole) -> None:
-    assert "XID 79" in console.get(f"/nodes/{A}/drill?xid=79").text
+    assert "pool demo is not marked for drills" in console.get(f"/nodes/{A}/drill?xid=79").text  # this pool permits none
     assert console.get(f"/nodes/{A}/drill?xid=x").status == 400
     assert console.post(f"/nodes/{A}/drill", {"xid": "79", "why": " "}).status == 400
 
