@@ -61,6 +61,11 @@ slurm: ## install Slurm (Debian and Ubuntu, as root), for the demo and the tests
 	        --no-install-recommends slurmctld slurmd slurm-client slurm-wlm-basic-plugins >/dev/null; }
 	@echo 'Slurm is installed: make demo ARGS="--scheduler slurm"'
 
+chromium: ## install Chromium (Debian, as root), for the tests of the console in a browser
+	@which chromium >/dev/null || \
+	    { apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 \
+	        --no-install-recommends chromium fonts-dejavu-core >/dev/null; }
+
 kubernetes: ## build Kubernetes and the controllers of training jobs with Go, a quarter of an hour, for the tests that need them
 	@sandbox/kubernetes/recipe/build.sh build/kubernetes
 

@@ -278,7 +278,11 @@ def test_accelerators_are_shown_with_what_their_driver_says(client: Client, cons
 
 def test_a_job_and_its_runs_are_shown(client: Client, console: ServedConsole) -> None:
     nodes = [client.ports.nodes.get(node_id) for node_id in (A, B)]
-    started_job(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2), [found for found in nodes if found], client.ports)
+    started_job(
+        ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2),
+        [found for found in nodes if found],
+        client.ports,
+    )
     text = console.get("/jobs/llama").text
     assert "Run 1" in text
     assert A in text
@@ -322,7 +326,9 @@ def test_a_file_that_is_refused_is_not_lost(client: Client, console: ServedConso
 
 
 def test_a_drill_is_previewed_and_begun_with_the_reason(client: Client, console: ServedConsole) -> None:
-    assert "pool demo is not marked for drills" in console.get(f"/nodes/{A}/drill?xid=79").text  # this pool permits none
+    assert (
+        "pool demo is not marked for drills" in console.get(f"/nodes/{A}/drill?xid=79").text
+    )  # this pool permits none
     assert console.get(f"/nodes/{A}/drill?xid=x").status == 400
     assert console.post(f"/nodes/{A}/drill", {"xid": "79", "why": " "}).status == 400
 

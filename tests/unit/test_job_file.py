@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nodeheal.cli import jobs
 from nodeheal.api.job_file import JobFileRefused, parse_job_file
+from nodeheal.api.yaml_tree import LARGEST
+from nodeheal.cli import jobs
 from nodeheal.cli.job_wait import EXIT_CODES, TIME_IS_UP
 from nodeheal.cli.main import app
-from nodeheal.api.yaml_tree import LARGEST
 from nodeheal.contract.job_spec import OVERRIDES_AT_MOST, JobSpec, Preflight
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, JobState
 from nodeheal.services.jobs.prepare_job import file_doubts

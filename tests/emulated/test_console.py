@@ -1,0 +1,170 @@
+"""The console in a real browser, on a living cloud: a job, a fault, its healing, an approval and an export."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from sandbox.client import Sandbox, free_port
+from sandbox.demo import ASKS, add_pool_that_asks
+from tests.emulated.browser import barriers, browser, picture, why_missing
+
+pytestmark = [pytest.mark.emulated, pytest.mark.skipif(bool(why_missing()), reason=why_missing())]
+POOL = "demo"
+PATIENCE = 60_000  # milliseconds
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1_600, "height": 1_000}
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("console"), boot_seconds=1.0) as sandbox:
+        sandbox.deploy()
+        for _ in range(3):
+            sandbox.add_node(POOL, checks=("dcgm_counters",))
+        add_pool_that_asks(sandbox)
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def address(cloud: Sandbox) -> Iterator[str]:
+    """The address that `nodeheal console` prints."""
+    command = [str(Path(sys.executable).with_name("nodeheal")), "console", "--port", str(free_port())]
+    with subprocess.Popen(command, env=cloud.environment(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield next(found[0] for line in process.stdout if (found := re.search(r"http://\S+", line)))
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as running:
+        yield running
+
+
+@pytest.fixture
+def page(chromium: Browser, address: str) -> Iterator[Page]:
+    """A page of a person who has just opened the printed address; no script of it may fail."""
+    context = chromium.new_context(viewport=DESK, accept_downloads=True)
+    page, errors = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if "Content Security Policy" in message.text else 0)
+    page.set_default_timeout(PATIENCE)
+    page.goto(address)
+    yield page
+    context.close()
+    assert errors == []
+
+
+def open_path(page: Page, path: str) -> None:
+    page.goto(re.sub(r"(//[^/]+).*", rf"\1{path}", page.url))
+
+
+def test_nodes_are_chosen_and_a_job_is_submitted_and_followed(page: Page, cloud: Sandbox) -> None:
+    directory = cloud.directory / "shared" / "browsed"
+    directory.mkdir(parents=True, exist_ok=True)
+    page.get_by_role("link", name="Submit").click()
+    page.get_by_label("name *").fill("browsed")
+    page.get_by_label("pool *").select_option(POOL)
+    page.get_by_label("nodes *").fill("2")
+    page.get_by_label("image").fill("numpy-trainer:latest")
+    page.get_by_label("command").fill("python\ntrain.py\n--steps\n4000\n--step-seconds\n0.05")
+    page.get_by_label("checkpoints directory").fill(str(directory))
+    page.get_by_label("steps").fill("4000")
+    expect(page.locator("#nodes input[type=checkbox]")).to_have_count(3)
+    chosen = [page.locator("#nodes input[type=checkbox]").nth(index) for index in (0, 2)]
+    for box in chosen:
+        box.check()
+    expect(page.locator("#plan h2")).to_have_text("It would start now")
+    text = page.locator("#yaml").input_value()
+    assert "only_nodes:" in text
+    page.locator("#yaml").fill(
+        f"{text}mounts: [{{source: {directory}, target: {directory}}}]\nmaster_port: {free_port()}\n"
+    )
+    expect(page.locator("#plan h2")).to_have_text("It would start now")
+    picture(page, "submit")
+
+    page.get_by_role("button", name="Submit").click()
+
+    expect(page.locator(".lead .chip")).to_have_text("running", timeout=PATIENCE)
+    assert barriers(page) == []
+    picture(page, "job")
+
+
+def test_a_fault_is_injected_and_its_healing_is_followed_without_a_reload(page: Page) -> None:
+    open_path(page, "/jobs/browsed")
+    page.locator("details.run table a").first.click()
+    page.get_by_role("link", name="Drill").click()
+    page.get_by_label("Why").fill("a drill in the browser")
+    page.get_by_role("button", name="Inject Xid 79").click()
+    incident = page.locator("dd a[href^='/incidents/']").first
+    expect(incident).to_be_visible(timeout=PATIENCE)
+    incident.click()
+    page.evaluate("globalThis.opened = true")
+
+    expect(page.locator(".lead .chip")).to_have_text("recovered", timeout=2 * PATIENCE)
+
+    assert page.evaluate("globalThis.opened")  # the same document: it has followed by itself
+    assert page.locator(".path li").count() >= 5
+    assert barriers(page) == []
+    picture(page, "incident")
+
+
+def test_a_repair_is_approved_on_a_phone_with_both_answers_above_the_fold(page: Page) -> None:
+    open_path(page, f"/fleet?pool={ASKS}")
+    page.locator(".cells a").first.click()
+    page.get_by_role("link", name="Drill").click()
+    page.get_by_label("Why").fill("a drill that asks")
+    page.get_by_role("button", name="Inject").click()
+    open_path(page, "/")
+    page.set_viewport_size(PHONE)
+    page.get_by_role("link", name="Look, then approve or refuse").click(timeout=PATIENCE)
+    for name in ("Approve", "Refuse"):
+        box = page.get_by_role("button", name=name).bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= PHONE["height"], name
+    picture(page, "approve-phone")
+    page.get_by_label("Why").fill("looks right")
+
+    page.get_by_role("button", name="Approve").click()
+
+    expect(page.locator(".did")).to_contain_text("Approve")
+    expect(page.get_by_role("button", name="Approve")).to_have_count(0, timeout=PATIENCE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export as JSON").click()
+    record = json.loads(Path(download.value.path()).read_text("utf-8"))
+    assert any("looks right" in answer for answer in record["told"]["answers"])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/incidents", "/fleet", "/jobs", "/submit", f"/pools/{POOL}", "/nothing"])
+def test_nobody_is_shut_out_and_nothing_leaves_the_screen(
+    chromium: Browser, address: str, path: str, scheme: str
+) -> None:
+    context = chromium.new_context(viewport=PHONE, color_scheme="dark" if scheme == "dark" else "light")
+    page = context.new_page()
+    page.goto(address)
+    for size in (PHONE, {"width": 1_024, "height": 800}, DESK):
+        page.set_viewport_size(size)
+        open_path(page, path)
+        assert barriers(page) == [], size
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], size
+    context.close()
+
+
+def test_the_first_view_is_small(chromium: Browser, address: str) -> None:
+    context = chromium.new_context()
+    page, sizes = context.new_page(), list[int]()
+    page.on("response", lambda answer: sizes.append(len(answer.body())) if answer.ok else 0)
+    page.goto(address)
+    page.wait_for_timeout(500)
+    assert 0 < sum(sizes) < 200 * 1024  # not compressed
+    context.close()
