@@ -32,7 +32,7 @@ from nodeheal.api.views import Fact, FleetView, NodeRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
 from nodeheal.console.gate import ENTRANCE, SESSION_SECONDS, Gate, Session
 from nodeheal.console.job_form import fields_of, text_of
-from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, Pages, address_of, label_of
+from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of
 from nodeheal.contract.acts import ACTS, Act, ActDone, Key, RecoveryRequested, SubmitJob
 from nodeheal.contract.vocabulary import ActKind, Availability, Ending, Family, IncidentState, JobState
 from nodeheal.domain.errors import Conflict, NodehealError, NotFound
@@ -78,7 +78,7 @@ class Console:
 
     def __init__(self, deployment: Deployment, session: Session) -> None:
         self._of, self._session, self._client = deployment, session, deployment.client
-        self._pages = Pages({"who": deployment.who, "where": deployment.where, "version": __version__})
+        self._pages = PageWriter({"who": deployment.who, "where": deployment.where, "version": __version__})
 
     def routes(self) -> list[Route | Mount]:
         """Return every route."""
@@ -398,10 +398,11 @@ class Console:
 def console_app(deployment: Deployment, session: Session) -> Starlette:
     """Return the application, which lets in only this session."""
     console = Console(deployment, session)
+    errors = (HTTPException, NodehealError, ValueError, *deployment.errors)
     return Starlette(
         routes=console.routes(),
         middleware=[Middleware(Gate, session=session)],
-        exception_handlers=dict.fromkeys((HTTPException, NodehealError, ValueError, *deployment.errors), console.failed),
+        exception_handlers=dict.fromkeys(errors, console.failed),
     )
 
 

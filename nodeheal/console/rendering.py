@@ -234,7 +234,7 @@ def environment() -> Environment:
     return made
 
 
-class Pages:
+class PageWriter:
     """Answers with pages, and with 304 where the browser has the same one already."""
 
     def __init__(self, shared: Mapping[str, Any]) -> None:

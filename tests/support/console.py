@@ -36,28 +36,28 @@ class ServedConsole:
         answer = self.get(f"/enter?key={self.session.key}")
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
 
-    def get(self, path: str, **headers: str) -> "Answer":
+    def get(self, path: str, **headers: str) -> "PageAnswer":
         """Ask for a page."""
         return self._ask("GET", path, b"", headers)
 
-    def post(self, path: str, form: Mapping[str, str], *, token: str | None = None, **headers: str) -> "Answer":
+    def post(self, path: str, form: Mapping[str, str], *, token: str | None = None, **headers: str) -> "PageAnswer":
         """Send a form, as a page of the console does. `token`: another one than the session's."""
         fields = {"token": self.session.form_token if token is None else token, **form}
         own = {"origin": f"http://{self.host}", "content-type": "application/x-www-form-urlencoded"}
         return self._ask("POST", path, urlencode(fields).encode(), {**own, **headers})
 
-    def _ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> "Answer":
+    def _ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> "PageAnswer":
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         sent = {"host": self.host, "cookie": self.cookie, **headers}
         connection.request(method, path, body or None, {name: value for name, value in sent.items() if value})
         answer = connection.getresponse()
         text = answer.read().decode()
         connection.close()
-        return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, text)
+        return PageAnswer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, text)
 
 
 @dataclass(frozen=True)
-class Answer:
+class PageAnswer:
     """An answer of the console's."""
 
     status: int
