@@ -19,10 +19,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from nodeheal import __version__
-from nodeheal.api import own_acts, submission_queries
+from nodeheal.api import incident_reports, own_acts, submission_queries
 from nodeheal.api.acts import new_key
 from nodeheal.api.client import Client
-from nodeheal.api.incident_views import IncidentView
+from nodeheal.api.incident_views import IncidentReport, IncidentView
 from nodeheal.api.job_file import JobFileRefused, LineComplaint, parse_job_file
 from nodeheal.api.job_log import open_log
 from nodeheal.api.lookup import address_of as named
@@ -89,6 +89,8 @@ class Console:
             Route("/incidents", self._incidents),
             Route("/incidents/{incident}", self._incident),
             Route("/incidents/{incident}/export", self._export),
+            Route("/report", self._report),
+            Route("/report/export", self._export_report),
             Route("/fleet", self._fleet),
             Route("/nodes/{node}", self._node),
             Route("/nodes/{node}/drill", self._preview_drill, methods=["GET"]),
@@ -149,6 +151,23 @@ class Console:
         view = self._client.incident(request.path_params["incident"])
         headers = {"Content-Disposition": f'attachment; filename="{view.incident_id}.json"'}
         return Response(view.model_dump_json(indent=2), media_type="application/json", headers=headers)
+
+    def _report(self, request: Request) -> Response:
+        """What the incidents of a time add up to."""
+        report = self._reported(request)
+        return self._show(request, "report.html", report=report, sinces=list(SINCE), pools=self._known_pools())
+
+    def _export_report(self, request: Request) -> Response:
+        """The same as a file, with every incident."""
+        report = self._reported(request)
+        headers = {"Content-Disposition": f'attachment; filename="nodeheal-{report.since}.json"'}
+        return Response(report.model_dump_json(indent=2), media_type="application/json", headers=headers)
+
+    def _reported(self, request: Request) -> IncidentReport:
+        since, pools = _chosen(request.query_params.get("since", "30d"), SINCE, "since"), _pools(request)
+        rows = self._client.incidents(self._client.ports.clock() - SINCE[since], pools).rows
+        pool = pools[0] if pools else None
+        return incident_reports.report([row.incident for row in rows], self._client.ports, since, pool)
 
     def _fleet(self, request: Request) -> Response:
         asked, pools = request.query_params, _pools(request)

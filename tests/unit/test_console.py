@@ -23,7 +23,7 @@ from tests.unit.builders import ACT, memory_ports, node, started_job, stored_nod
 A, B = "mi-0a1b2c3d4e5f60718", "mi-0b1b2c3d4e5f60718"
 KEY = "0" * 32
 HOSTILE = "<script>alert(1)</script>"
-PAGES = ("/", "/incidents", "/fleet", "/jobs", "/submit", f"/nodes/{A}", f"/nodes/{A}/drill", "/pools/demo")
+PAGES = ("/", "/incidents", "/fleet", "/jobs", "/submit", "/report", f"/nodes/{A}", f"/nodes/{A}/drill", "/pools/demo")
 
 
 @pytest.fixture
@@ -267,6 +267,14 @@ def test_an_incident_is_exported_as_it_is_on_record(client: Client, console: Ser
     answer = console.get(f"/incidents/{row.incident}/export")
     assert json.loads(answer.text) == client.incident(row.incident).model_dump(mode="json")
     assert answer.headers["content-disposition"] == f'attachment; filename="{row.incident}.json"'
+
+
+def test_the_report_counts_the_incidents_of_its_time(client: Client, console: ServedConsole) -> None:
+    ingest(xid(79, node_id=A), client.ports, ACT)
+    assert "XID 79" in console.get("/report").text
+    exported = json.loads(console.get("/report/export?since=7d&pool=demo").text)
+    assert (exported["tally"]["incidents"], exported["pool"]) == (1, "demo")
+    assert console.get("/report?since=1y").status == 400
 
 
 def test_accelerators_are_shown_with_what_their_driver_says(client: Client, console: ServedConsole) -> None:
