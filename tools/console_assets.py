@@ -8,7 +8,7 @@ from pathlib import Path
 from stacks.settings import REPOSITORY
 
 STATIC = REPOSITORY / "nodeheal" / "console" / "static"
-# Where each stands in its package. The wheel carries the copies: whoever runs the console has no npm.
+# Where each stands in its package. The wheel carries the copies: people who run the console have no npm.
 ASSETS: Mapping[str, Path] = {
     "htmx.min.js": REPOSITORY / "node_modules" / "htmx.org" / "dist" / "htmx.min.js",
     "idiomorph-ext.min.js": REPOSITORY / "node_modules" / "idiomorph" / "dist" / "idiomorph-ext.min.js",

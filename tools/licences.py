@@ -21,6 +21,7 @@ LOCKS = {
     "for the docs site": REPOSITORY / "requirements-docs.txt",
 }
 NODE_LOCK = REPOSITORY / "package-lock.json"
+_NPM_USES = {"axe-core": "for tests, sandbox and tools"}  # the others: to deploy
 # Anybody may use, change and ship these, with the notice.
 PERMISSIVE = frozenset(
     {
@@ -89,7 +90,7 @@ def parts() -> list[Part]:
     for place, about in json.loads(NODE_LOCK.read_text(encoding="utf-8"))["packages"].items():
         if place:
             name = place.rpartition("node_modules/")[2]
-            told[name] = Part(f"{name} (npm)", about.get("license", ""), "to deploy")
+            told[name] = Part(f"{name} (npm)", about.get("license", ""), _NPM_USES.get(name, "to deploy"))
     return list(told.values())
 
 

@@ -49,7 +49,7 @@ HEAVY = {"boto3", "botocore", "pydantic", "rich", "yaml"}
 # base of views, with which commands that ask no deployment start.
 AT_MOST = {
     "--version": 8,
-    "-h": 48,
+    "-h": 49,  # the console
     "nodes list -h": 22,
     "explain xid 79": 60,  # its view
     "status": 139,  # views and queries in place of one module of services

@@ -17,7 +17,6 @@ DUMPS = {"dumps", "dump", "safe_dump", "model_dump", "model_dump_json"}
 EXCEPTIONS = {
     "contexts.set_context": "the context before a change, to which what is given is added",
     "incidents._event_lines": "the events as they came, a line each: `nodeheal replay` and others read them",
-    "job_file.parse_job_file": "a file in YAML is checked as JSON, so that both are held to the same",
     "kept_contexts.write": "the file of contexts",
     "policy._merged": "the policy document that is stored",
     "policy._value": "a setting within a sentence",

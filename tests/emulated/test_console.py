@@ -8,17 +8,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, Response, ViewportSize, expect
 
 from sandbox.client import Sandbox, free_port
 from sandbox.demo import ASKS, add_pool_that_asks
 from tests.emulated.browser import barriers, browser, picture, why_missing
+from tests.emulated.until import until
 
 pytestmark = [pytest.mark.emulated, pytest.mark.skipif(bool(why_missing()), reason=why_missing())]
 POOL = "demo"
+NODEHEAL = Path(sys.executable).with_name("nodeheal")
 PATIENCE = 60_000  # milliseconds
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1_600, "height": 1_000}
+PHONE = ViewportSize(width=390, height=844)
+TABLET = ViewportSize(width=1_024, height=800)
+DESK = ViewportSize(width=1_600, height=1_000)
+
+
+def listed(sandbox: Sandbox) -> list[dict[str, str]]:
+    """The nodes on record, as `nodeheal nodes list` says."""
+    command = [str(NODEHEAL), "nodes", "list", "--json"]
+    done = subprocess.run(command, env=sandbox.environment(), capture_output=True, text=True, check=True)
+    return list(json.loads(done.stdout))
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +38,14 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         for _ in range(3):
             sandbox.add_node(POOL, checks=("dcgm_counters",))
         add_pool_that_asks(sandbox)
+        until(lambda: [node["pool"] for node in listed(sandbox)].count(ASKS) == 2, "every node on record")
         yield sandbox
 
 
 @pytest.fixture(scope="module")
 def address(cloud: Sandbox) -> Iterator[str]:
     """The address that `nodeheal console` prints."""
-    command = [str(Path(sys.executable).with_name("nodeheal")), "console", "--port", str(free_port())]
+    command = [str(NODEHEAL), "console", "--port", str(free_port())]
     with subprocess.Popen(command, env=cloud.environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -55,7 +66,12 @@ def page(chromium: Browser, address: str) -> Iterator[Page]:
     context = chromium.new_context(viewport=DESK, accept_downloads=True)
     page, errors = context.new_page(), list[str]()
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if "Content Security Policy" in message.text else 0)
+
+    def read(message: ConsoleMessage) -> None:
+        if "Content Security Policy" in message.text:
+            errors.append(message.text)
+
+    page.on("console", read)
     page.set_default_timeout(PATIENCE)
     page.goto(address)
     yield page
@@ -152,7 +168,7 @@ def test_nobody_is_shut_out_and_nothing_leaves_the_screen(
     context = chromium.new_context(viewport=PHONE, color_scheme="dark" if scheme == "dark" else "light")
     page = context.new_page()
     page.goto(address)
-    for size in (PHONE, {"width": 1_024, "height": 800}, DESK):
+    for size in (PHONE, TABLET, DESK):
         page.set_viewport_size(size)
         open_path(page, path)
         assert barriers(page) == [], size
@@ -163,7 +179,12 @@ def test_nobody_is_shut_out_and_nothing_leaves_the_screen(
 def test_the_first_view_is_small(chromium: Browser, address: str) -> None:
     context = chromium.new_context()
     page, sizes = context.new_page(), list[int]()
-    page.on("response", lambda answer: sizes.append(len(answer.body())) if answer.ok else 0)
+
+    def count(answer: Response) -> None:
+        if answer.ok:
+            sizes.append(len(answer.body()))
+
+    page.on("response", count)
     page.goto(address)
     page.wait_for_timeout(500)
     assert 0 < sum(sizes) < 200 * 1024  # not compressed
