@@ -255,20 +255,16 @@ class Console:
     async def _plan(self, request: Request) -> Response:
         """What the submission would do now, and the other side of the page: the file of a form, or the form of a file.
 
-        The form's fields begin with `f.`; the file is `yaml`. `from` says which of the two was changed.
+        The form's fields begin with `f.`; the file is `yaml`. `from` says which of the two was changed last.
         """
         form = await self._form(request)
-        is_of_form = form.get("from") == "form"
-        if is_of_form:
-            text = text_of({name[2:]: value for name, value in form.items() if name.startswith("f.")})
-        else:
-            text = form.get("yaml", "")
+        text, is_of_form = _job_text(form), form.get("from") == "form"
         return await run_in_threadpool(self._show_job, request, text, template="plan.html", is_of_form=is_of_form)
 
     async def _submit(self, request: Request) -> Response:
-        """Have the job of the file started, once."""
+        """Have the job started, once."""
         form = await self._form(request)
-        text, key = form.get("yaml", ""), _KEY.validate_python(form.get("key", ""))
+        text, key = _job_text(form), _KEY.validate_python(form.get("key", ""))
         try:
             act = SubmitJob(spec=parse_job_file(text.encode()))
             done = await run_in_threadpool(self._client.do, act, key)
@@ -475,6 +471,13 @@ def _needed(form: Mapping[str, str], field: str) -> str:
     if not form.get(field, "").strip():
         raise ValueError(f"{field}: it is empty")
     return form[field].strip()
+
+
+def _job_text(form: Mapping[str, str]) -> str:
+    """The job's file, as the side of the page says it that was changed last: the other may not have followed yet."""
+    if form.get("from") != "form":
+        return form.get("yaml", "")
+    return text_of({name[2:]: value for name, value in form.items() if name.startswith("f.")})
 
 
 def _pools(request: Request) -> list[str]:

@@ -54,4 +54,4 @@ def barriers(page: Page) -> list[str]:
 def picture(page: Page, name: str) -> None:
     """Take a picture of the window into build/console."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=PICTURES / f"{name}.png")
+    page.screenshot(path=PICTURES / f"{name}.png", caret="initial")

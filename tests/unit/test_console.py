@@ -326,6 +326,16 @@ def test_a_job_is_submitted_once_from_its_file(client: Client, console: ServedCo
     assert console.get("/jobs/tiny").status == 200
 
 
+def test_of_form_and_file_the_one_that_was_changed_last_is_submitted(client: Client, console: ServedConsole) -> None:
+    form = {"f.name": "later", "f.pool": "demo", "f.nodes": "1", "f.image": "trainer:1", "f.command": "train"}
+
+    console.post("/submit", {"from": "form", "yaml": FILE, "key": KEY, **form})
+
+    [act] = acts_of(client)
+    assert isinstance(act, SubmitJob)
+    assert act.spec.name == "later"
+
+
 def test_a_file_that_is_refused_is_not_lost(client: Client, console: ServedConsole) -> None:
     answer = console.post("/submit", {"yaml": "name: tiny\npool: demo\n", "key": KEY})
     assert answer.status == 400
