@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Response, ViewportSize, expect
 
 from sandbox.client import Sandbox, free_port
-from sandbox.demo import ASKS, add_pool_that_asks
+from sandbox.demo import add_pool_that_asks
+from sandbox.stories import CAREFUL
 from tests.emulated.browser import barriers, browser, picture, why_missing
 from tests.emulated.until import until
 
@@ -38,7 +39,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         for _ in range(3):
             sandbox.add_node(POOL, checks=("dcgm_counters",))
         add_pool_that_asks(sandbox)
-        until(lambda: [node["pool"] for node in listed(sandbox)].count(ASKS) == 2, "every node on record")
+        until(lambda: [node["pool"] for node in listed(sandbox)].count(CAREFUL) == 2, "every node on record")
         yield sandbox
 
 
@@ -134,7 +135,7 @@ def test_a_fault_is_injected_and_its_healing_is_followed_without_a_reload(page: 
 
 
 def test_a_repair_is_approved_on_a_phone_with_both_answers_above_the_fold(page: Page) -> None:
-    open_path(page, f"/fleet?pool={ASKS}")
+    open_path(page, f"/fleet?pool={CAREFUL}")
     page.locator(".cells a").first.click()
     page.get_by_role("link", name="Drill").click()
     page.get_by_label("Why").fill("a drill that asks")
