@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Response, ViewportSize, expect
@@ -17,12 +18,13 @@ from tests.emulated.browser import barriers, browser, picture, why_missing
 from tests.emulated.until import until
 
 pytestmark = [pytest.mark.emulated, pytest.mark.skipif(bool(why_missing()), reason=why_missing())]
-POOL = "demo"
+POOL, JOB = "demo", "llama-8b"
 NODEHEAL = Path(sys.executable).with_name("nodeheal")
 PATIENCE = 60_000  # milliseconds
 PHONE = ViewportSize(width=390, height=844)
 TABLET = ViewportSize(width=1_024, height=800)
 DESK = ViewportSize(width=1_600, height=1_000)
+expect.set_options(timeout=PATIENCE)
 
 
 def listed(sandbox: Sandbox) -> list[dict[str, str]]:
@@ -33,8 +35,12 @@ def listed(sandbox: Sandbox) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    with Sandbox(tmp_path_factory.mktemp("console"), boot_seconds=1.0) as sandbox:
+def cloud() -> Iterator[Sandbox]:
+    # Its path stands in the docs' pictures.
+    with (
+        TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as directory,
+        Sandbox(Path(directory), boot_seconds=1.0) as sandbox,
+    ):
         sandbox.deploy()
         for _ in range(3):
             sandbox.add_node(POOL, checks=("dcgm_counters",))
@@ -85,14 +91,15 @@ def open_path(page: Page, path: str) -> None:
 
 
 def test_nodes_are_chosen_and_a_job_is_submitted_and_followed(page: Page, cloud: Sandbox) -> None:
-    directory = cloud.directory / "shared" / "browsed"
+    directory = cloud.directory / "shared" / JOB
     directory.mkdir(parents=True, exist_ok=True)
     page.get_by_role("link", name="Submit").click()
-    page.get_by_label("name *").fill("browsed")
+    page.get_by_label("name *").fill(JOB)
     page.get_by_label("pool *").select_option(POOL)
     page.get_by_label("nodes *").fill("2")
     page.get_by_label("image").fill("numpy-trainer:latest")
-    page.get_by_label("command").fill("python\ntrain.py\n--steps\n4000\n--step-seconds\n0.05")
+    command = ["python", "train.py", "--steps=4000", "--step-seconds=0.05", "--checkpoint-every=50"]
+    page.get_by_label("command").fill("\n".join([*command, f"--directory={directory}"]))
     page.get_by_label("checkpoints directory").fill(str(directory))
     page.get_by_label("steps").fill("4000")
     expect(page.locator("#nodes input[type=checkbox]")).to_have_count(3)
@@ -105,6 +112,7 @@ def test_nodes_are_chosen_and_a_job_is_submitted_and_followed(page: Page, cloud:
     page.locator("#yaml").fill(
         f"{text}mounts: [{{source: {directory}, target: {directory}}}]\nmaster_port: {free_port()}\n"
     )
+    expect(page.locator("#plan")).not_to_contain_text("no mount lets")
     expect(page.locator("#plan h2")).to_have_text("It would start now")
     picture(page, "submit")
 
@@ -112,11 +120,11 @@ def test_nodes_are_chosen_and_a_job_is_submitted_and_followed(page: Page, cloud:
 
     expect(page.locator(".lead .chip")).to_have_text("running", timeout=PATIENCE)
     assert barriers(page) == []
-    picture(page, "job")
 
 
-def test_a_fault_is_injected_and_its_healing_is_followed_without_a_reload(page: Page) -> None:
-    open_path(page, "/jobs/browsed")
+def test_a_fault_is_injected_and_its_healing_is_followed_without_a_reload(page: Page, cloud: Sandbox) -> None:
+    until(lambda: list((cloud.directory / "shared" / JOB).glob("step-*")), "checkpoint")
+    open_path(page, f"/jobs/{JOB}")
     page.locator("details.run table a").first.click()
     page.get_by_role("link", name="Drill").click()
     page.get_by_label("Why").fill("a drill in the browser")
@@ -132,6 +140,12 @@ def test_a_fault_is_injected_and_its_healing_is_followed_without_a_reload(page: 
     assert page.locator(".path li").count() >= 5
     assert barriers(page) == []
     picture(page, "incident")
+    open_path(page, f"/jobs/{JOB}")
+    expect(page.locator("details.run")).to_have_count(2)
+    expect(page.get_by_text("run 2 is under way")).to_be_visible()
+    picture(page, "job")
+    open_path(page, "/fleet?by=state")
+    picture(page, "fleet")
 
 
 def test_a_repair_is_approved_on_a_phone_with_both_answers_above_the_fold(page: Page) -> None:
@@ -141,13 +155,15 @@ def test_a_repair_is_approved_on_a_phone_with_both_answers_above_the_fold(page: 
     page.get_by_label("Why").fill("a drill that asks")
     page.get_by_role("button", name="Inject").click()
     open_path(page, "/")
+    expect(page.get_by_role("link", name="Look, then approve or refuse")).to_be_visible()
+    picture(page, "now")
     page.set_viewport_size(PHONE)
     page.get_by_role("link", name="Look, then approve or refuse").click(timeout=PATIENCE)
     for name in ("Approve", "Refuse"):
         box = page.get_by_role("button", name=name).bounding_box()
         assert box is not None
         assert box["y"] + box["height"] <= PHONE["height"], name
-    picture(page, "approve-phone")
+    picture(page, "answer", PHONE)
     page.get_by_label("Why").fill("looks right")
 
     page.get_by_role("button", name="Approve").click()
