@@ -1,6 +1,6 @@
 """The console's pages and acts, over the API. It decides nothing: what is shown is a view, what is done is an act."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -62,7 +62,7 @@ class Deployment:
     """What the console is about: whose credentials act, and where.
 
     `in_force`: the policy document, for drills and submissions; `errors`: what calls of AWS raise; `in_words`: why
-    something failed, None: it is a fault of nodeheal's.
+    something failed, None: it is a fault of nodeheal's; `scheduler_words`: what a node's scheduler says of it now.
     """
 
     client: Client
@@ -71,6 +71,7 @@ class Deployment:
     in_force: Callable[[], RecoveryPolicy]
     in_words: Callable[[Exception], str | None]
     errors: tuple[type[Exception], ...] = ()
+    scheduler_words: Callable[[str], Sequence[Fact]] = lambda node: ()
 
 
 class Console:
@@ -93,6 +94,7 @@ class Console:
             Route("/report/export", self._export_report),
             Route("/fleet", self._fleet),
             Route("/nodes/{node}", self._node),
+            Route("/nodes/{node}/scheduler", self._scheduler),
             Route("/nodes/{node}/drill", self._preview_drill, methods=["GET"]),
             Route("/nodes/{node}/drill", self._drill, methods=["POST"]),
             Route("/pools/{pool}", self._pool),
@@ -192,6 +194,11 @@ class Console:
 
     def _node(self, request: Request) -> Response:
         return self._show(request, "node.html", node=self._client.node(request.path_params["node"]), acts=NODE_ACTS)
+
+    def _scheduler(self, request: Request) -> Response:
+        """The part of a node's page that asks its scheduler, which takes longer than to read our own records."""
+        node = request.path_params["node"]
+        return self._show(request, "scheduler.html", node=node, facts=self._of.scheduler_words(node))
 
     def _preview_drill(self, request: Request) -> Response:
         """Say what would follow if the node reported this Xid."""

@@ -126,6 +126,7 @@ def test_a_fault_is_injected_and_its_healing_is_followed_without_a_reload(page: 
     until(lambda: list((cloud.directory / "shared" / JOB).glob("step-*")), "checkpoint")
     open_path(page, f"/jobs/{JOB}")
     page.locator("details.run table a").first.click()
+    expect(page.get_by_text("ACTIVE, its ECS agent connected")).to_be_visible()
     page.get_by_role("link", name="Drill").click()
     page.get_by_label("Why").fill("a drill in the browser")
     page.get_by_role("button", name="Inject Xid 79").click()
