@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -26,13 +26,13 @@ from nodeheal.api.incident_views import IncidentReport, IncidentView
 from nodeheal.api.job_file import JobFileRefused, LineComplaint, parse_job_file
 from nodeheal.api.job_log import open_log
 from nodeheal.api.lookup import address_of as named
-from nodeheal.api.pages import Page
+from nodeheal.api.pages import Page, Rows
 from nodeheal.api.submission_views import PlannedJob
 from nodeheal.api.views import Fact, FleetView, NodeRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
 from nodeheal.console.gate import ENTRANCE, SESSION_SECONDS, Gate, Session
 from nodeheal.console.job_form import fields_of, text_of
-from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of
+from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of, with_cursor
 from nodeheal.contract.acts import ACTS, Act, ActDone, Key, RecoveryRequested, SubmitJob
 from nodeheal.contract.vocabulary import ActKind, Availability, Ending, Family, IncidentState, JobState
 from nodeheal.domain.errors import Conflict, NodehealError, NotFound
@@ -41,7 +41,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.review.review import StateWord
 
 ROWS = 100  # of a list on one page
-CELLS = 2_000  # nodes on one page of the fleet
+CELLS = 2_000  # nodes that have an element each; a larger fleet is drawn
+CELLS_AT_ONCE = 5_000  # that a drawing asks for
 NAMED_CELLS = 60  # so few have room for their names
 NODES_OFFERED = 500  # of a pool, for a job
 LOG_LINES = 200  # of each rank
@@ -93,6 +94,7 @@ class Console:
             Route("/report", self._report),
             Route("/report/export", self._export_report),
             Route("/fleet", self._fleet),
+            Route("/fleet/cells", self._cells),
             Route("/nodes/{node}", self._node),
             Route("/nodes/{node}/scheduler", self._scheduler),
             Route("/nodes/{node}/drill", self._preview_drill, methods=["GET"]),
@@ -172,25 +174,35 @@ class Console:
         return incident_reports.report([row.incident for row in rows], self._client.ports, since, pool)
 
     def _fleet(self, request: Request) -> Response:
-        asked, pools = request.query_params, _pools(request)
-        groups = [_chosen(group, GROUPS, "group") for group in asked.getlist("group") if group]
-        by = _chosen(asked.get("by", "pool"), GROUPINGS, "by")
-        words: list[Availability] = sorted({word for group in groups for word in GROUPS[group]})
-        rows = self._client.nodes(pools, words, Page(CELLS, asked.get("after", "")))
+        rows, by = self._nodes(request, Page(CELLS))
         cells: dict[str, list[NodeRow]] = {}
         for row in rows.rows:
             cells.setdefault(GROUPINGS[by](row), []).append(row)
-        chosen = {"groups": groups, "pools": pools, "by": by}
         return self._show(
             request,
             "fleet.html",
             cells=cells,
             is_small=len(rows.rows) <= NAMED_CELLS,
-            next=rows.next,
-            chosen=chosen,
+            is_drawn=rows.next is not None,
+            chosen={"groups": request.query_params.getlist("group"), "pools": _pools(request), "by": by},
             pools=self._known_pools(),
             by=list(GROUPINGS),
         )
+
+    def _cells(self, request: Request) -> Response:
+        """Part of a large fleet, for its drawing: each node with group and state; and the address of the next part."""
+        rows, by = self._nodes(request, Page(CELLS_AT_ONCE, request.query_params.get("after", "")))
+        following = with_cursor(request.query_params.multi_items(), rows.next) if rows.next else None
+        nodes = [(GROUPINGS[by](row), row.node, row.availability) for row in rows.rows]
+        page = {"nodes": nodes, "next": f"{request.url.path}?{following}" if following else None}
+        return JSONResponse(page, headers={"Cache-Control": "private, no-store"})
+
+    def _nodes(self, request: Request, page: Page) -> tuple[Rows[NodeRow], str]:
+        """The nodes that the address asks for, and by what they are grouped."""
+        asked = request.query_params
+        groups = [_chosen(group, GROUPS, "group") for group in asked.getlist("group") if group]
+        words: list[Availability] = sorted({word for group in groups for word in GROUPS[group]})
+        return self._client.nodes(_pools(request), words, page), _chosen(asked.get("by", "pool"), GROUPINGS, "by")
 
     def _node(self, request: Request) -> Response:
         return self._show(request, "node.html", node=self._client.node(request.path_params["node"]), acts=NODE_ACTS)

@@ -180,7 +180,8 @@ def _at(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def _with_cursor(asked: Sequence[tuple[str, str]], cursor: str) -> str:
+def with_cursor(asked: Sequence[tuple[str, str]], cursor: str) -> str:
+    """Return the query of the page that begins after the cursor."""
     return urlencode([*((name, value) for name, value in asked if name != "after"), ("after", cursor)])
 
 
@@ -229,7 +230,7 @@ def environment() -> Environment:
         subjects=SUBJECTS,
         todo_tones={kind: tone for kind, (_, tone) in _TODO.items()},
         todo_words={kind: word for kind, (word, _) in _TODO.items()},
-        with_cursor=_with_cursor,
+        with_cursor=with_cursor,
     )
     return made
 

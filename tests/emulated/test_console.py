@@ -5,17 +5,24 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Response, ViewportSize, expect
 
+from nodeheal.api.client import Client
+from nodeheal.console.app import CELLS
+from nodeheal.contract.vocabulary import NodeState
 from sandbox.client import Sandbox, free_port
 from sandbox.demo import add_pool_that_asks
 from sandbox.stories import CAREFUL
 from tests.emulated.browser import barriers, browser, picture, why_missing
 from tests.emulated.until import until
+from tests.support.acts import MemoryControlPlane
+from tests.support.console import served
+from tests.unit.builders import ACT, memory_ports, node
 
 pytestmark = [pytest.mark.emulated, pytest.mark.skipif(bool(why_missing()), reason=why_missing())]
 POOL, JOB = "demo", "llama-8b"
@@ -207,3 +214,27 @@ def test_the_first_view_is_small(chromium: Browser, address: str) -> None:
     page.wait_for_timeout(500)
     assert 0 < sum(sizes) < 200 * 1024  # not compressed
     context.close()
+
+
+def test_a_large_fleet_is_drawn_and_a_node_of_it_is_opened_by_hand_and_by_key(chromium: Browser) -> None:
+    ports = memory_ports()
+    for number in range(CELLS + 1):
+        ports.nodes.save(
+            replace(node(f"mi-{number:017x}"), state=NodeState.QUARANTINED if number else NodeState.HEALTHY)
+        )
+    with served(Client(ports, lambda: ACT, MemoryControlPlane(ports, ACT))) as console:
+        page = chromium.new_page(viewport=DESK)
+        page.goto(f"http://{console.host}/enter?key={console.session.key}&next=/fleet")
+        expect(page.locator("#grid-says")).to_have_text(f"{CELLS + 1:,} nodes")
+        assert barriers(page) == []
+        page.locator("#grid").hover(position={"x": 25, "y": 37})
+        expect(page.locator("#grid-says")).to_have_text(f"mi-{1:017x}: QUARANTINED")
+        page.locator("#grid").press("ArrowRight")
+        page.locator("#grid").press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"mi-{2:017x}")
+        page.go_back()
+        page.locator("#grid").click(position={"x": 8, "y": 37})
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"mi-{0:017x}")
+        open_path(page, "/fleet?group=FREE")
+        expect(page.locator(".cells a")).to_have_count(1)
+        page.close()

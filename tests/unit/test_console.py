@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from nodeheal.api.client import Client
+from nodeheal.console import app
 from nodeheal.console.app import FORM_BYTES, Console, Deployment, own_address
 from nodeheal.console.gate import SESSION_SECONDS, Session
 from nodeheal.contract.acts import Diagnose, Drain, SubmitJob
@@ -248,6 +249,21 @@ def test_a_wrong_filter_is_named(console: ServedConsole, query: str) -> None:
     answer = console.get(query)
     assert answer.status == 400
     assert "Not done" in answer.text
+
+
+def test_a_fleet_too_large_for_links_is_read_in_parts_for_its_drawing(
+    console: ServedConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "CELLS", 1)
+    monkeypatch.setattr(app, "CELLS_AT_ONCE", 1)
+
+    page = console.get("/fleet?by=rack")
+
+    assert 'data-cells="/fleet/cells?by=rack"' in page.text
+    first = json.loads(console.get("/fleet/cells?by=rack").text)
+    last = json.loads(console.get(first["next"]).text)
+    assert [*first["nodes"], *last["nodes"]] == [["no rack", A, "FREE"], ["no rack", B, "FREE"]]
+    assert last["next"] is None
 
 
 def test_a_search_goes_to_what_has_the_name(client: Client, console: ServedConsole) -> None:
