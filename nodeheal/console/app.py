@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from nodeheal import __version__
-from nodeheal.api import incident_reports, own_acts, submission_queries
+from nodeheal.api import own_acts, submission_queries
 from nodeheal.api.acts import new_key
 from nodeheal.api.client import Client
-from nodeheal.api.incident_views import IncidentReport, IncidentView
+from nodeheal.api.incident_views import IncidentView
 from nodeheal.api.job_file import JobFileRefused, LineComplaint, parse_job_file
 from nodeheal.api.job_log import open_log
 from nodeheal.api.lookup import address_of as named
@@ -30,9 +29,11 @@ from nodeheal.api.pages import Page, Rows
 from nodeheal.api.submission_views import PlannedJob
 from nodeheal.api.views import Fact, FleetView, NodeRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
+from nodeheal.console.asked import SINCE, chosen, pools_of
 from nodeheal.console.gate import ENTRANCE, SESSION_SECONDS, Gate, Session
 from nodeheal.console.job_form import fields_of, text_of
 from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of, with_cursor
+from nodeheal.console.report_pages import ReportPages
 from nodeheal.contract.acts import ACTS, Act, ActDone, Key, RecoveryRequested, SubmitJob
 from nodeheal.contract.vocabulary import ActKind, Availability, Ending, Family, IncidentState, JobState
 from nodeheal.domain.errors import Conflict, NodehealError, NotFound
@@ -47,7 +48,6 @@ NAMED_CELLS = 60  # so few have room for their names
 NODES_OFFERED = 500  # of a pool, for a job
 LOG_LINES = 200  # of each rank
 FORM_BYTES = 262_144  # a job's file is the largest
-SINCE = {"1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30), "90d": timedelta(days=90)}
 GROUPINGS: Mapping[str, Callable[[NodeRow], str]] = {
     "pool": lambda row: row.pool,
     "rack": lambda row: row.rack or "no rack",
@@ -81,6 +81,7 @@ class Console:
     def __init__(self, deployment: Deployment, session: Session) -> None:
         self._of, self._session, self._client = deployment, session, deployment.client
         self._pages = PageWriter({"who": deployment.who, "where": deployment.where, "version": __version__})
+        self._reports = ReportPages(deployment.client, self._show)
 
     def routes(self) -> list[Route | Mount]:
         """Return every route."""
@@ -91,8 +92,7 @@ class Console:
             Route("/incidents", self._incidents),
             Route("/incidents/{incident}", self._incident),
             Route("/incidents/{incident}/export", self._export),
-            Route("/report", self._report),
-            Route("/report/export", self._export_report),
+            *self._reports.routes(),
             Route("/fleet", self._fleet),
             Route("/fleet/cells", self._cells),
             Route("/nodes/{node}", self._node),
@@ -131,9 +131,9 @@ class Console:
 
     def _incidents(self, request: Request) -> Response:
         asked = request.query_params
-        since = _chosen(asked.get("since", "7d"), SINCE, "since")
-        words = [StateWord(_chosen(word, list(StateWord), "state")) for word in asked.getlist("state") if word]
-        pools = _pools(request)
+        since = chosen(asked.get("since", "7d"), SINCE, "since")
+        words = [StateWord(chosen(word, list(StateWord), "state")) for word in asked.getlist("state") if word]
+        pools = pools_of(request)
         begin = self._client.ports.clock() - SINCE[since]
         rows = self._client.incidents(begin, pools, frozenset(words), Page(ROWS, asked.get("after", "")))
         return self._show(
@@ -156,23 +156,6 @@ class Console:
         headers = {"Content-Disposition": f'attachment; filename="{view.incident_id}.json"'}
         return Response(view.model_dump_json(indent=2), media_type="application/json", headers=headers)
 
-    def _report(self, request: Request) -> Response:
-        """What the incidents of a time add up to."""
-        report = self._reported(request)
-        return self._show(request, "report.html", report=report, sinces=list(SINCE), pools=self._known_pools())
-
-    def _export_report(self, request: Request) -> Response:
-        """The same as a file, with every incident."""
-        report = self._reported(request)
-        headers = {"Content-Disposition": f'attachment; filename="nodeheal-{report.since}.json"'}
-        return Response(report.model_dump_json(indent=2), media_type="application/json", headers=headers)
-
-    def _reported(self, request: Request) -> IncidentReport:
-        since, pools = _chosen(request.query_params.get("since", "30d"), SINCE, "since"), _pools(request)
-        rows = self._client.incidents(self._client.ports.clock() - SINCE[since], pools).rows
-        pool = pools[0] if pools else None
-        return incident_reports.report([row.incident for row in rows], self._client.ports, since, pool)
-
     def _fleet(self, request: Request) -> Response:
         rows, by = self._nodes(request, Page(CELLS))
         cells: dict[str, list[NodeRow]] = {}
@@ -184,7 +167,7 @@ class Console:
             cells=cells,
             is_small=len(rows.rows) <= NAMED_CELLS,
             is_drawn=rows.next is not None,
-            chosen={"groups": request.query_params.getlist("group"), "pools": _pools(request), "by": by},
+            chosen={"groups": request.query_params.getlist("group"), "pools": pools_of(request), "by": by},
             pools=self._known_pools(),
             by=list(GROUPINGS),
         )
@@ -200,9 +183,9 @@ class Console:
     def _nodes(self, request: Request, page: Page) -> tuple[Rows[NodeRow], str]:
         """The nodes that the address asks for, and by what they are grouped."""
         asked = request.query_params
-        groups = [_chosen(group, GROUPS, "group") for group in asked.getlist("group") if group]
+        groups = [chosen(group, GROUPS, "group") for group in asked.getlist("group") if group]
         words: list[Availability] = sorted({word for group in groups for word in GROUPS[group]})
-        return self._client.nodes(_pools(request), words, page), _chosen(asked.get("by", "pool"), GROUPINGS, "by")
+        return self._client.nodes(pools_of(request), words, page), chosen(asked.get("by", "pool"), GROUPINGS, "by")
 
     def _node(self, request: Request) -> Response:
         return self._show(request, "node.html", node=self._client.node(request.path_params["node"]), acts=NODE_ACTS)
@@ -244,8 +227,8 @@ class Console:
         return self._show(request, "pool.html", fleet=fleet, pool=fleet.pools[0])
 
     def _jobs(self, request: Request) -> Response:
-        asked, pools = request.query_params, _pools(request)
-        is_live = _chosen(asked.get("show", "live"), ("live", "all"), "show") == "live"
+        asked, pools = request.query_params, pools_of(request)
+        is_live = chosen(asked.get("show", "live"), ("live", "all"), "show") == "live"
         rows = self._client.jobs(pools, live_only=is_live, page=Page(ROWS, asked.get("after", "")))
         return self._show(request, "jobs.html", found=rows, is_live=is_live, chosen=pools, pools=self._known_pools())
 
@@ -465,12 +448,6 @@ def _kind(request: Request) -> ActKind:
     return kind
 
 
-def _chosen(word: str, known: Any, field: str) -> str:
-    if word not in list(known):
-        raise ValueError(f"{field}: {word[:40]!r} is not one of {', '.join(known)}")
-    return word
-
-
 def _count(text: str, field: str) -> int | None:
     if not text:
         return None
@@ -497,10 +474,6 @@ def _job_text(form: Mapping[str, str]) -> str:
     if form.get("from") != "form":
         return form.get("yaml", "")
     return text_of({name[2:]: value for name, value in form.items() if name.startswith("f.")})
-
-
-def _pools(request: Request) -> list[str]:
-    return [pool for pool in request.query_params.getlist("pool") if pool]
 
 
 def _keys(view: IncidentView) -> dict[str, str]:

@@ -65,6 +65,15 @@ GROUPS: Mapping[str, frozenset[Availability]] = {
     "PROBATION": frozenset({Availability.PROBATION}),
     "OUT": OUT,
 }
+# What a job's time goes into, with its tone, in the order of its bar.
+_SPENDING = (
+    ("trained", Tone.good),
+    ("checks", Tone.busy),
+    ("waited", Tone.plain),
+    ("started", Tone.watch),
+    ("trained again", Tone.work),
+    ("down", Tone.bad),
+)
 NODE_ACTS = (
     ActKind.DRAIN,
     ActKind.DIAGNOSE,
@@ -150,15 +159,15 @@ def _bar(parts: Sequence[tuple[float, Tone]]) -> Markup:
 def _spent(account: AccountView) -> list[tuple[str, float, Tone]]:
     """What a job's time went into: the word, the seconds and the tone."""
     lost = account.losses
-    rows = [
-        ("trained", account.productive_seconds, Tone.good),
-        ("checks", lost.preflight_seconds, Tone.busy),
-        ("waited", lost.waiting_seconds, Tone.plain),
-        ("started", lost.restart_seconds, Tone.watch),
-        ("trained again", lost.recomputed_seconds, Tone.work),
-        ("down", lost.down_seconds, Tone.bad),
-    ]
-    return [row for row in rows if row[1]]
+    seconds = (
+        account.productive_seconds,
+        lost.preflight_seconds,
+        lost.waiting_seconds,
+        lost.restart_seconds,
+        lost.recomputed_seconds,
+        lost.down_seconds,
+    )
+    return [(word, spent, tone) for (word, tone), spent in zip(_SPENDING, seconds, strict=True) if spent]
 
 
 def _shares(account: AccountView) -> list[tuple[float, Tone]]:
@@ -227,6 +236,7 @@ def environment() -> Environment:
         counted=counted,
         groups=GROUPS,
         letters=LETTERS,
+        spending=_SPENDING,
         subjects=SUBJECTS,
         todo_tones={kind: tone for kind, (_, tone) in _TODO.items()},
         todo_words={kind: word for kind, (word, _) in _TODO.items()},

@@ -285,14 +285,6 @@ def test_an_incident_is_exported_as_it_is_on_record(client: Client, console: Ser
     assert answer.headers["content-disposition"] == f'attachment; filename="{row.incident}.json"'
 
 
-def test_the_report_counts_the_incidents_of_its_time(client: Client, console: ServedConsole) -> None:
-    ingest(xid(79, node_id=A), client.ports, ACT)
-    assert "XID 79" in console.get("/report").text
-    exported = json.loads(console.get("/report/export?since=7d&pool=demo").text)
-    assert (exported["tally"]["incidents"], exported["pool"]) == (1, "demo")
-    assert console.get("/report?since=1y").status == 400
-
-
 def test_accelerators_are_shown_with_what_their_driver_says(client: Client, console: ServedConsole) -> None:
     reports_hardware(client.ports, A)
     text = console.get(f"/nodes/{A}").text
