@@ -22,7 +22,7 @@ from nodeheal.adapters.aws.policy_documents import (
     deployed_place,
 )
 from nodeheal.contract import names
-from nodeheal.domain.errors import NotFound
+from nodeheal.domain.errors import Conflict, NotFound
 from tests.unit.builders import NOW
 
 Json = dict[str, Any]
@@ -240,6 +240,36 @@ def test_the_first_document_has_none_before_it(appconfig: FakeAppConfig) -> None
         rolled_back(documents, "worse")
 
     assert len(appconfig.deployments) == 1
+
+
+def test_a_change_is_refused_where_another_version_is_in_force_than_it_was_made_from(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one", "two")
+
+    with pytest.raises(Conflict, match="AppConfig version 2 is in force since .* was made from version 1"):
+        documents.apply("three", "unaware", over=1)
+    with pytest.raises(Conflict):
+        documents.deploy(1, "unaware", over=1)
+
+    assert appconfig.stored == ["one", "two"]
+    assert documents.apply("three", "aware", over=2).version == 3
+
+
+def test_the_first_document_is_made_from_an_empty_one(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig)
+    base = documents.base()
+
+    assert (base.text, base.version, base.is_same("{}")) == ("{}", 0, False)
+    assert documents.apply("{}", "first", over=0).is_same("{ }")
+
+
+def test_earlier_documents_are_listed_and_read_if_they_were_in_force(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one", "two", "three")
+    appconfig.stored.append("never deployed")
+
+    assert [deployed.text for deployed in documents.recent(2)] == ["three", "two"]
+    assert documents.applied(1) == "one"
+    with pytest.raises(NotFound, match="version 4 of the policy document was never in force"):
+        documents.applied(4)
 
 
 def test_a_rollback_brings_back_the_document_before_with_its_own_reason(appconfig: FakeAppConfig) -> None:
