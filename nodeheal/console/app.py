@@ -1,6 +1,6 @@
 """The console's pages and acts, over the API. It decides nothing: what is shown is a view, what is done is an act."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -19,6 +19,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from nodeheal import __version__
+from nodeheal.adapters.aws.finding import Finding
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.api import incident_reports, own_acts, submission_queries
 from nodeheal.api.acts import new_key
 from nodeheal.api.client import Client
@@ -30,8 +32,10 @@ from nodeheal.api.pages import Page
 from nodeheal.api.submission_views import PlannedJob
 from nodeheal.api.views import Fact, FleetView, NodeRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
+from nodeheal.console.doctor_page import DoctorPage
 from nodeheal.console.gate import ENTRANCE, SESSION_SECONDS, Gate, Session
 from nodeheal.console.job_form import fields_of, text_of
+from nodeheal.console.policy_pages import PolicyPages
 from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of
 from nodeheal.contract.acts import ACTS, Act, ActDone, Key, RecoveryRequested, SubmitJob
 from nodeheal.contract.vocabulary import ActKind, Availability, Ending, Family, IncidentState, JobState
@@ -61,8 +65,9 @@ _OVER = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED})
 class Deployment:
     """What the console is about: whose credentials act, and where.
 
-    `in_force`: the policy document, for drills and submissions; `errors`: what calls of AWS raise; `in_words`: why
-    something failed, None: it is a fault of nodeheal's; `scheduler_words`: what a node's scheduler says of it now.
+    `in_force`: the policy document, for drills and submissions; `in_words`: why something failed, None: it is a fault
+    of nodeheal's; `documents`: the policy documents, to change them; `look`: the findings of `nodeheal doctor`;
+    `errors`: what calls of AWS raise; `scheduler_words`: what a node's scheduler says of it now.
     """
 
     client: Client
@@ -70,6 +75,8 @@ class Deployment:
     where: str
     in_force: Callable[[], RecoveryPolicy]
     in_words: Callable[[Exception], str | None]
+    documents: Callable[[], PolicyDocuments]
+    look: Callable[[], Iterator[Finding]]
     errors: tuple[type[Exception], ...] = ()
     scheduler_words: Callable[[str], Sequence[Fact]] = lambda node: ()
 
@@ -104,6 +111,8 @@ class Console:
             Route("/submit", self._write_job, methods=["GET"]),
             Route("/submit", self._submit, methods=["POST"]),
             Route("/submit/plan", self._plan, methods=["POST"]),
+            *PolicyPages(self._client, self._of.who, self._of.documents, self._show, self._form).routes(),
+            *DoctorPage(self._of.look, self._show).routes(),
             Route("/search", self._search),
             Route("/acts/{act}", self._ask, methods=["GET"]),
             Route("/acts/{act}", self._do, methods=["POST"]),

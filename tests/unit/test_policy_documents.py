@@ -245,7 +245,7 @@ def test_the_first_document_has_none_before_it(appconfig: FakeAppConfig) -> None
 def test_a_change_is_refused_where_another_version_is_in_force_than_it_was_made_from(appconfig: FakeAppConfig) -> None:
     documents = applied(appconfig, "one", "two")
 
-    with pytest.raises(Conflict, match="AppConfig version 2 is in force since .* was made from version 1"):
+    with pytest.raises(Conflict, match=r"AppConfig version 2 is in force since .* was made from version 1"):
         documents.apply("three", "unaware", over=1)
     with pytest.raises(Conflict):
         documents.deploy(1, "unaware", over=1)
