@@ -203,10 +203,8 @@ class PolicyPages:
     def _show_version(
         self, request: Request, base: Deployed, draft: Draft, status: int = 200, *, error: str = ""
     ) -> Response:
-        version = request.path_params["version"]
-        return self._show(
-            request, "policy_version.html", status, version=version, error=error, **self._shown(base, draft)
-        )
+        target, shown = request.path_params["version"], self._shown(base, draft)
+        return self._show(request, "policy_version.html", status, target=target, error=error, **shown)
 
     def _shown(self, base: Deployed, draft: Draft) -> dict[str, Any]:
         """What each of the pages shows of a change."""
