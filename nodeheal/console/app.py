@@ -49,6 +49,7 @@ CELLS = 2_000  # nodes on one page of the fleet
 NAMED_CELLS = 60  # so few have room for their names
 NODES_OFFERED = 500  # of a pool, for a job
 LOG_LINES = 200  # of each rank
+WRITTEN = ("document", "yaml")  # fields of a person's work: it is shown again where a form comes to nothing
 FORM_BYTES = 262_144  # a job's file is the largest
 SINCE = {"1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30), "90d": timedelta(days=90)}
 GROUPINGS: Mapping[str, Callable[[NodeRow], str]] = {
@@ -396,6 +397,7 @@ class Console:
                 raise HTTPException(413, f"The form has more than {FORM_BYTES} bytes.")
         fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
         form = {name: "\n".join(values) for name, values in fields.items()}
+        request.state.written = next((form[name] for name in WRITTEN if form.get(name)), "")
         if not self._session.is_own_form(form.pop("token", "")):
             raise HTTPException(403, "This form is of an earlier session. Load its page again.")
         return form
@@ -410,9 +412,12 @@ class Console:
 
     def failed(self, request: Request, error: Exception) -> Response:
         """Say what went wrong, and what to do. Raises what is a fault of nodeheal's."""
+        written = getattr(request.state, "written", "")
         if isinstance(error, HTTPException):
             title = "Not found" if error.status_code == 404 else "Not done"
-            return self._show(request, "failed.html", error.status_code, title=title, text=error.detail)
+            return self._show(
+                request, "failed.html", error.status_code, title=title, text=error.detail, written=written
+            )
         text = self._of.in_words(error)
         if text is None:
             raise error
@@ -423,7 +428,7 @@ class Console:
             status, title = 409, "Not possible now"
         elif isinstance(error, (NodehealError, ValueError)):
             status, title = 400, "Not done"
-        return self._show(request, "failed.html", status, title=title, text=text)
+        return self._show(request, "failed.html", status, title=title, text=text, written=written)
 
 
 def console_app(deployment: Deployment, session: Session) -> Starlette:

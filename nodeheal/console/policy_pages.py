@@ -197,8 +197,8 @@ class PolicyPages:
         error: str = "",
         is_new: bool = False,
     ) -> Response:
-        said = self._shown(base, draft)
-        return self._show(request, "policy.html", status, error=error, is_new=is_new, **said)
+        shown = self._shown(base, draft)
+        return self._show(request, "policy.html", status, error=error, is_new=is_new, **shown)
 
     def _show_version(
         self, request: Request, base: Deployed, draft: Draft, status: int = 200, *, error: str = ""

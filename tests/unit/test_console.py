@@ -343,6 +343,7 @@ def test_a_file_that_is_refused_is_not_lost(client: Client, console: ServedConso
     answer = console.post("/submit", {"yaml": "name: tiny\npool: demo\n", "key": KEY})
     assert answer.status == 400
     assert "name: tiny" in answer.text
+    assert "name: tiny" in console.post("/submit", {"yaml": "name: tiny\n", "key": "short"}).text
     assert acts_of(client) == []
 
 

@@ -4,11 +4,13 @@ import json
 import re
 from collections.abc import Iterator
 from html import unescape
+from typing import Any
 
 import pytest
 
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.api.client import Client
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy_models import PoolPolicy
 from nodeheal.services.intake.ingest import ingest
 from tests.support.acts import MemoryControlPlane
@@ -188,6 +190,24 @@ def test_a_refusal_by_appconfig_is_said_and_the_text_is_kept(
     assert "no such channel" in answer.text
     assert text_of(answer) == ACTING
     assert documents.in_force().version == 1
+
+
+def test_what_was_written_is_shown_where_appconfig_cannot_be_asked_or_the_session_was_another(
+    console: ServedConsole, appconfig: FakeAppConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = {"document": f"{ACTING}{HOSTILE}", "over": "1", "why": "x"}
+    of_another_session = console.post("/policy", form, token="")
+
+    def fail(**place: str) -> Iterator[Any]:
+        raise NotAccepted("throttled")
+
+    monkeypatch.setattr(appconfig, "paginate", fail)
+    unreachable = console.post("/policy", form)
+
+    assert (of_another_session.status, unreachable.status) == (403, 400)
+    for answer in (of_another_session, unreachable):
+        assert text_of(answer) == form["document"]
+        assert HOSTILE not in answer.text
 
 
 def test_the_last_incidents_are_replayed_by_both_documents(
