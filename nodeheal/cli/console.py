@@ -1,6 +1,6 @@
 """`nodeheal console`: the pages of the console, on this machine, with the caller's own credentials."""
 
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,6 +60,7 @@ def _deployment(table: str) -> "Deployment":
     from nodeheal.adapters.aws.calls import client
     from nodeheal.api import aws, records
     from nodeheal.api.client import Client
+    from nodeheal.cli.doctor import findings
     from nodeheal.console.app import Deployment
 
     sts = client("sts")
@@ -72,6 +73,8 @@ def _deployment(table: str) -> "Deployment":
         where=f"account {who['Account']}, {sts.meta.region_name}",
         in_force=connect.policy,
         in_words=lambda error: aws.in_words(error, table),
+        documents=cache(connect.policy_documents),
+        look=partial(findings, table),
         errors=(BotoCoreError, ClientError),
         scheduler_words=lambda node: list(_scheduler_words(records.node(node, world))),
     )

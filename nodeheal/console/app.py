@@ -1,6 +1,6 @@
 """The console's pages and acts, over the API. It decides nothing: what is shown is a view, what is done is an act."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +18,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from nodeheal import __version__
+from nodeheal.adapters.aws.finding import Finding
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.api import own_acts, submission_queries
 from nodeheal.api.acts import new_key
 from nodeheal.api.client import Client
@@ -30,8 +32,10 @@ from nodeheal.api.submission_views import PlannedJob
 from nodeheal.api.views import Fact, FleetView, NodeRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
 from nodeheal.console.asked import SINCE, chosen, pools_of
+from nodeheal.console.doctor_page import DoctorPage
 from nodeheal.console.gate import ENTRANCE, SESSION_SECONDS, Gate, Session
 from nodeheal.console.job_form import fields_of, text_of
+from nodeheal.console.policy_pages import PolicyPages
 from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of, with_cursor
 from nodeheal.console.report_pages import ReportPages
 from nodeheal.contract.acts import ACTS, Act, ActDone, Key, RecoveryRequested, SubmitJob
@@ -47,6 +51,7 @@ CELLS_AT_ONCE = 5_000  # that a drawing asks for
 NAMED_CELLS = 60  # so few have room for their names
 NODES_OFFERED = 500  # of a pool, for a job
 LOG_LINES = 200  # of each rank
+WRITTEN = ("document", "yaml")  # fields of a person's work: it is shown again where a form comes to nothing
 FORM_BYTES = 262_144  # a job's file is the largest
 GROUPINGS: Mapping[str, Callable[[NodeRow], str]] = {
     "pool": lambda row: row.pool,
@@ -62,8 +67,9 @@ _OVER = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED})
 class Deployment:
     """What the console is about: whose credentials act, and where.
 
-    `in_force`: the policy document, for drills and submissions; `errors`: what calls of AWS raise; `in_words`: why
-    something failed, None: it is a fault of nodeheal's; `scheduler_words`: what a node's scheduler says of it now.
+    `in_force`: the policy document, for drills and submissions; `in_words`: why something failed, None: it is a fault
+    of nodeheal's; `documents`: the policy documents, to change them; `look`: the findings of `nodeheal doctor`;
+    `errors`: what calls of AWS raise; `scheduler_words`: what a node's scheduler says of it now.
     """
 
     client: Client
@@ -71,6 +77,8 @@ class Deployment:
     where: str
     in_force: Callable[[], RecoveryPolicy]
     in_words: Callable[[Exception], str | None]
+    documents: Callable[[], PolicyDocuments]
+    look: Callable[[], Iterator[Finding]]
     errors: tuple[type[Exception], ...] = ()
     scheduler_words: Callable[[str], Sequence[Fact]] = lambda node: ()
 
@@ -81,7 +89,6 @@ class Console:
     def __init__(self, deployment: Deployment, session: Session) -> None:
         self._of, self._session, self._client = deployment, session, deployment.client
         self._pages = PageWriter({"who": deployment.who, "where": deployment.where, "version": __version__})
-        self._reports = ReportPages(deployment.client, self._show)
 
     def routes(self) -> list[Route | Mount]:
         """Return every route."""
@@ -92,7 +99,7 @@ class Console:
             Route("/incidents", self._incidents),
             Route("/incidents/{incident}", self._incident),
             Route("/incidents/{incident}/export", self._export),
-            *self._reports.routes(),
+            *ReportPages(self._client, self._show).routes(),
             Route("/fleet", self._fleet),
             Route("/fleet/cells", self._cells),
             Route("/nodes/{node}", self._node),
@@ -106,6 +113,8 @@ class Console:
             Route("/submit", self._write_job, methods=["GET"]),
             Route("/submit", self._submit, methods=["POST"]),
             Route("/submit/plan", self._plan, methods=["POST"]),
+            *PolicyPages(self._client, self._of.who, self._of.documents, self._show, self._form).routes(),
+            *DoctorPage(self._of.look, self._show).routes(),
             Route("/search", self._search),
             Route("/acts/{act}", self._ask, methods=["GET"]),
             Route("/acts/{act}", self._do, methods=["POST"]),
@@ -382,6 +391,7 @@ class Console:
                 raise HTTPException(413, f"The form has more than {FORM_BYTES} bytes.")
         fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
         form = {name: "\n".join(values) for name, values in fields.items()}
+        request.state.written = next((form[name] for name in WRITTEN if form.get(name)), "")
         if not self._session.is_own_form(form.pop("token", "")):
             raise HTTPException(403, "This form is of an earlier session. Load its page again.")
         return form
@@ -396,9 +406,12 @@ class Console:
 
     def failed(self, request: Request, error: Exception) -> Response:
         """Say what went wrong, and what to do. Raises what is a fault of nodeheal's."""
+        written = getattr(request.state, "written", "")
         if isinstance(error, HTTPException):
             title = "Not found" if error.status_code == 404 else "Not done"
-            return self._show(request, "failed.html", error.status_code, title=title, text=error.detail)
+            return self._show(
+                request, "failed.html", error.status_code, title=title, text=error.detail, written=written
+            )
         text = self._of.in_words(error)
         if text is None:
             raise error
@@ -409,7 +422,7 @@ class Console:
             status, title = 409, "Not possible now"
         elif isinstance(error, (NodehealError, ValueError)):
             status, title = 400, "Not done"
-        return self._show(request, "failed.html", status, title=title, text=text)
+        return self._show(request, "failed.html", status, title=title, text=text, written=written)
 
 
 def console_app(deployment: Deployment, session: Session) -> Starlette:

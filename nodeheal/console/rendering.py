@@ -40,6 +40,7 @@ _TONES: Mapping[str, Tone] = {
     **dict.fromkeys(("ISOLATED", "RECOVERING", "open", "OPEN", "DRAINED", "HELD"), Tone.work),
     **dict.fromkeys(("QUARANTINED", "OUT", "HANDED_TO_A_HUMAN", "handed over", "escalated", "ESCALATED"), Tone.bad),
     **dict.fromkeys(("FAILED", "REFUSED", "TIMED_OUT", "FAIL"), Tone.bad),
+    **{"ok": Tone.good, "warn": Tone.watch, "fail": Tone.bad},  # of `nodeheal doctor`
 }
 # The letter of a node's cell, so that colour is not the only sign.
 LETTERS: Mapping[Availability, str] = {
@@ -215,6 +216,7 @@ def environment() -> Environment:
         chip=_chip,
         counts=lambda counts, words: sum(counts.get(word, 0) for word in words),
         lasting=lasting,
+        moment=lambda text: datetime.fromisoformat(text) if text else None,
         mode=lambda mode: _MODES.get(mode, mode),
         number=_number,
         query=urlencode,

@@ -185,8 +185,41 @@ def test_a_repair_is_approved_on_a_phone_with_both_answers_above_the_fold(page: 
     assert any("looks right" in answer for answer in record["told"]["answers"])
 
 
+def test_a_policy_is_replayed_applied_and_rolled_back(page: Page) -> None:
+    open_path(page, "/policy")
+    editor = page.get_by_label("The document")
+    before = json.loads(editor.input_value())
+    editor.fill(json.dumps({**before, "diagnostics_level": 3}, indent=2))
+    expect(page.get_by_role("cell", name="diagnostics_level")).to_be_visible()
+    page.get_by_role("button", name="Replay the last 30 days").click()
+    expect(page.locator("#replay h2")).to_be_visible(timeout=PATIENCE)
+    assert barriers(page) == []
+    picture(page, "policy")
+    page.get_by_label("Why").fill("deeper")
+
+    page.get_by_role("button", name="Apply").click()
+
+    expect(page.locator(".did")).to_contain_text("Applied.", timeout=PATIENCE)
+    assert json.loads(editor.input_value())["diagnostics_level"] == 3
+    page.get_by_role("link", name="Roll back").first.click()
+    page.get_by_label("Why").fill("not so deep")
+    page.get_by_role("button", name="Roll back").click()
+    expect(page.locator(".did")).to_contain_text("Applied.", timeout=PATIENCE)
+    assert json.loads(editor.input_value()) == before
+
+
+def test_the_doctor_looks_at_the_account_and_comes_to_an_end(page: Page) -> None:
+    open_path(page, "/doctor")
+    expect(page.locator("#findings li, #findings article").first).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("#findings progress")).to_have_count(0, timeout=PATIENCE)
+    assert barriers(page) == []
+    picture(page, "doctor")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/incidents", "/fleet", "/jobs", "/submit", f"/pools/{POOL}", "/nothing"])
+@pytest.mark.parametrize(
+    "path", ["/", "/incidents", "/fleet", "/jobs", "/submit", "/policy", "/doctor", f"/pools/{POOL}", "/nothing"]
+)
 def test_nobody_is_shut_out_and_nothing_leaves_the_screen(
     chromium: Browser, address: str, path: str, scheme: str
 ) -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from nodeheal.api.client import Client
 from nodeheal.console import app
-from nodeheal.console.app import FORM_BYTES, Console, Deployment, own_address
+from nodeheal.console.app import FORM_BYTES, Console, own_address
 from nodeheal.console.gate import SESSION_SECONDS, Session
 from nodeheal.contract.acts import Diagnose, Drain, SubmitJob
 from nodeheal.contract.vocabulary import ActKind
 from nodeheal.services.intake.ingest import ingest
 from tests.support.acts import MemoryControlPlane
-from tests.support.console import ServedConsole, served
+from tests.support.console import ServedConsole, deployment_of, served
 from tests.support.hardware import reports_hardware
 from tests.support.jobs import ecs_job
 from tests.unit.builders import ACT, memory_ports, node, started_job, stored_node, xid
@@ -24,7 +24,10 @@ from tests.unit.builders import ACT, memory_ports, node, started_job, stored_nod
 A, B = "mi-0a1b2c3d4e5f60718", "mi-0b1b2c3d4e5f60718"
 KEY = "0" * 32
 HOSTILE = "<script>alert(1)</script>"
-PAGES = ("/", "/incidents", "/fleet", "/jobs", "/submit", "/report", f"/nodes/{A}", f"/nodes/{A}/drill", "/pools/demo")
+PAGES = (
+    *("/", "/incidents", "/fleet", "/jobs", "/submit", "/report", "/policy", "/policy/versions/1", "/doctor"),
+    *(f"/nodes/{A}", f"/nodes/{A}/drill", "/pools/demo"),
+)
 
 
 @pytest.fixture
@@ -59,10 +62,10 @@ def test_a_page_is_shown_to_who_has_entered_and_to_nobody_else(console: ServedCo
 
 def test_every_route_but_the_entrance_and_the_assets_asks_for_the_session(client: Client) -> None:
     session = Session(1)
-    routes = Console(Deployment(client, "", "", client.read_policy, str), session).routes()
+    routes = Console(deployment_of(client), session).routes()
     with served(client) as console:
         for route in routes:
-            path = re.sub(r"\{\w+\}", "x", route.path)
+            path = re.sub(r"\{\w+\}|\{\w+:int\}", "1", route.path)
             if path in ("/enter", "/static"):
                 continue
             for method in getattr(route, "methods", None) or ():
@@ -348,6 +351,7 @@ def test_a_file_that_is_refused_is_not_lost(client: Client, console: ServedConso
     answer = console.post("/submit", {"yaml": "name: tiny\npool: demo\n", "key": KEY})
     assert answer.status == 400
     assert "name: tiny" in answer.text
+    assert "name: tiny" in console.post("/submit", {"yaml": "name: tiny\n", "key": "short"}).text
     assert acts_of(client) == []
 
 
