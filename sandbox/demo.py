@@ -273,14 +273,19 @@ def _show_around(
 
 
 def add_pool_that_asks(sandbox: Sandbox) -> None:
-    """Boot two nodes in a pool whose policy asks, and let people take as long to answer as in an account."""
+    """Boot two nodes in a pool whose policy asks."""
+    let_people_answer(sandbox)
+    for _ in range(2):
+        sandbox.add_node(CAREFUL, checks=CHECKS)
+
+
+def let_people_answer(sandbox: Sandbox) -> None:
+    """Permit drills in the pool whose policy asks, and let people take as long to answer as in an account."""
     documents = PolicyDocuments(sandbox.client("appconfig"), deployed_place(sandbox.client("cloudformation")))
     policy = json.loads(documents.in_force().text)
     policy["deadlines"]["approval_seconds"] = ANSWER_SECONDS
     policy["pools"][CAREFUL]["drills"] = True
     documents.apply(json.dumps(policy), "people answer in the console")
-    for _ in range(2):
-        sandbox.add_node(CAREFUL, checks=CHECKS)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nodeheal.adapters.aws.policy_documents import PolicyDocuments
     from nodeheal.adapters.kubernetes.access import EksClusters
     from nodeheal.adapters.kubernetes.jobs import KubernetesJobs
+    from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
     from nodeheal.adapters.kubernetes.node_words import KubernetesNodeWords
     from nodeheal.adapters.slurm.controller import SlurmController
     from nodeheal.api.acts import ControlPlane
@@ -155,6 +156,13 @@ def kubernetes_nodes() -> "KubernetesNodeWords":
     from nodeheal.adapters.kubernetes.node_words import KubernetesNodeWords
 
     return KubernetesNodeWords(_eks_clusters())
+
+
+def kubernetes_manifests() -> "KubernetesManifests":
+    """What creates jobs in EKS clusters."""
+    from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
+
+    return KubernetesManifests(_eks_clusters())
 
 
 def _eks_clusters() -> "EksClusters":

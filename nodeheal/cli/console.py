@@ -61,6 +61,7 @@ def _deployment(table: str) -> "Deployment":
     from nodeheal.api import aws, records
     from nodeheal.api.client import Client
     from nodeheal.cli.doctor import findings
+    from nodeheal.cli.job_list import scheduler_jobs
     from nodeheal.console.app import Deployment
 
     sts = client("sts")
@@ -75,8 +76,10 @@ def _deployment(table: str) -> "Deployment":
         in_words=lambda error: aws.in_words(error, table),
         documents=cache(connect.policy_documents),
         look=partial(findings, table),
+        manifests=connect.kubernetes_manifests,
         errors=(BotoCoreError, ClientError),
         scheduler_words=lambda node: list(_scheduler_words(records.node(node, world))),
+        scheduler_jobs=lambda pools: scheduler_jobs(pools or world.fleet_index.pools(), world),
     )
 
 

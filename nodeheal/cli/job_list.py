@@ -4,15 +4,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from nodeheal.api.cluster_views import KubernetesJobRow, SchedulerJobRow, SlurmJobRow, UnknownJobsRow
 from nodeheal.api.views import JobListRow
-from nodeheal.cli.cluster_views import KubernetesJobRow, SlurmJobRow
-from nodeheal.cli.kubernetes import ClusterJobs, kubernetes_job
+from nodeheal.cli.kubernetes import ClusterJobs, jobs_of, kubernetes_job
 from nodeheal.cli.say import age, say
-from nodeheal.cli.slurm import Reports, slurm_job
+from nodeheal.cli.slurm import Reports, clusters_in, reports_of, slurm_job
 from nodeheal.cli.table import say_table
 from nodeheal.contract.vocabulary import JobState, SchedulerKind
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.job import ENDED
+from nodeheal.ports import Ports
 
 INCOMPLETE = 6  # exit code: what a cluster of Slurm or Kubernetes has is not known
 
@@ -37,6 +38,25 @@ def listed(rows: Iterable[JobListRow], reports: Reports, on_kubernetes: ClusterJ
         for job in jobs
     ]
     return sorted([*ours, *of_slurm, *of_kubernetes], key=lambda job: job.is_over)
+
+
+def unknown_rows(unknown: Mapping[SchedulerKind, Mapping[str, str]]) -> list[UnknownJobsRow]:
+    """A row for each cluster whose jobs are not known. `unknown`: why, by scheduler and cluster."""
+    return [
+        UnknownJobsRow(scheduler=kind, cluster=cluster, summary=f"not known: {why}")
+        for kind, clusters in unknown.items()
+        for cluster, why in clusters.items()
+    ]
+
+
+def scheduler_jobs(pools: Iterable[str], world: Ports) -> list[SchedulerJobRow]:
+    """The jobs that Slurm and Kubernetes run on the clusters of these pools, and the clusters that do not answer."""
+    pools = list(pools)
+    reports = reports_of(clusters_in(pools, world))
+    on_kubernetes = jobs_of(clusters_in(pools, world, SchedulerKind.KUBERNETES))
+    unknown = {SchedulerKind.SLURM: reports.unknown, SchedulerKind.KUBERNETES: on_kubernetes.unknown}
+    rows = (job.row for job in listed((), reports, on_kubernetes))
+    return [*(row for row in rows if not isinstance(row, JobListRow)), *unknown_rows(unknown)]
 
 
 def say_jobs(

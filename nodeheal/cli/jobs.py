@@ -160,8 +160,8 @@ def list_all(
     With --limit and --after the rows are nodeheal's own jobs; the others stand beside the first ones.
     """
     from nodeheal.api import job_list
-    from nodeheal.cli.cluster_views import JobPage, UnknownJobsRow
-    from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs
+    from nodeheal.api.cluster_views import JobPage
+    from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs, unknown_rows
     from nodeheal.cli.kubernetes import jobs_of
     from nodeheal.cli.slurm import clusters_in, reports_of
     from nodeheal.contract.vocabulary import SchedulerKind
@@ -176,14 +176,7 @@ def list_all(
         on_kubernetes = jobs_of([] if after else clusters_in(pools, world, SchedulerKind.KUBERNETES))
         found = [job for job in listed(view.rows, reports, on_kubernetes) if not (live and job.is_over)]
     unknown = {SchedulerKind.SLURM: reports.unknown, SchedulerKind.KUBERNETES: on_kubernetes.unknown}
-    rows = [
-        *(job.row for job in found),
-        *(
-            UnknownJobsRow(scheduler=kind, cluster=cluster, summary=f"not known: {why}")
-            for kind, clusters in unknown.items()
-            for cluster, why in clusters.items()
-        ),
-    ]
+    rows = [*(job.row for job in found), *unknown_rows(unknown)]
     if form not in (Form.json, Form.yaml):
         say_jobs(found, unknown, world.clock(), is_wide=form is Form.wide)
         say_more(view.next)

@@ -20,9 +20,11 @@ from starlette.staticfiles import StaticFiles
 from nodeheal import __version__
 from nodeheal.adapters.aws.finding import Finding
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
 from nodeheal.api import own_acts, submission_queries
 from nodeheal.api.acts import new_key
 from nodeheal.api.client import Client
+from nodeheal.api.cluster_views import SchedulerJobRow
 from nodeheal.api.incident_views import IncidentView
 from nodeheal.api.job_file import JobFileRefused, LineComplaint, parse_job_file
 from nodeheal.api.job_log import open_log
@@ -35,6 +37,7 @@ from nodeheal.console.asked import SINCE, chosen, pools_of
 from nodeheal.console.doctor_page import DoctorPage
 from nodeheal.console.gate import ENTRANCE, SESSION_SECONDS, Gate, Session
 from nodeheal.console.job_form import fields_of, text_of
+from nodeheal.console.manifest_pages import ManifestPages
 from nodeheal.console.policy_pages import PolicyPages
 from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of, with_cursor
 from nodeheal.console.report_pages import ReportPages
@@ -69,7 +72,8 @@ class Deployment:
 
     `in_force`: the policy document, for drills and submissions; `in_words`: why something failed, None: it is a fault
     of nodeheal's; `documents`: the policy documents, to change them; `look`: the findings of `nodeheal doctor`;
-    `errors`: what calls of AWS raise; `scheduler_words`: what a node's scheduler says of it now.
+    `errors`: what calls of AWS raise; `scheduler_words`: what a node's scheduler says of it now; `scheduler_jobs`:
+    the jobs that schedulers of their own run in pools; `manifests`: creates such jobs in Kubernetes.
     """
 
     client: Client
@@ -79,8 +83,10 @@ class Deployment:
     in_words: Callable[[Exception], str | None]
     documents: Callable[[], PolicyDocuments]
     look: Callable[[], Iterator[Finding]]
+    manifests: Callable[[], KubernetesManifests]
     errors: tuple[type[Exception], ...] = ()
     scheduler_words: Callable[[str], Sequence[Fact]] = lambda node: ()
+    scheduler_jobs: Callable[[Sequence[str]], Sequence[SchedulerJobRow]] = lambda pools: ()
 
 
 class Console:
@@ -108,11 +114,13 @@ class Console:
             Route("/nodes/{node}/drill", self._drill, methods=["POST"]),
             Route("/pools/{pool}", self._pool),
             Route("/jobs", self._jobs),
+            Route("/scheduler-jobs", self._scheduler_jobs),
             Route("/jobs/{job}", self._job),
             Route("/jobs/{job}/logs", self._logs),
             Route("/submit", self._write_job, methods=["GET"]),
             Route("/submit", self._submit, methods=["POST"]),
             Route("/submit/plan", self._plan, methods=["POST"]),
+            *ManifestPages(self._client, self._of.manifests, self._show, self._form).routes(),
             *PolicyPages(self._client, self._of.who, self._of.documents, self._show, self._form).routes(),
             *DoctorPage(self._of.look, self._show).routes(),
             Route("/search", self._search),
@@ -241,6 +249,10 @@ class Console:
         rows = self._client.jobs(pools, live_only=is_live, page=Page(ROWS, asked.get("after", "")))
         return self._show(request, "jobs.html", found=rows, is_live=is_live, chosen=pools, pools=self._known_pools())
 
+    def _scheduler_jobs(self, request: Request) -> Response:
+        """The part of the list of jobs that asks schedulers of their own, which takes longer than our own records."""
+        return self._show(request, "scheduler_jobs.html", rows=self._of.scheduler_jobs(pools_of(request)))
+
     def _job(self, request: Request) -> Response:
         view = self._client.job(request.path_params["job"])
         acts = (ActKind.RESTART_JOB,) if view.state in _OVER else (ActKind.STOP_JOB,)
@@ -302,6 +314,7 @@ class Console:
         pool = values.get("pool", "") if isinstance(values, Mapping) else ""
         pools = self._known_pools()
         offered = self._client.nodes([pool], page=Page(NODES_OFFERED)).rows if pool in pools else ()
+        first = next(iter(self._client.ports.fleet_index.nodes_after(pool, "", 1)), None) if offered else None
         return self._show(
             request,
             template,
@@ -312,6 +325,8 @@ class Console:
             complaints=complaints,
             error=error,
             pools=pools,
+            pool=pool,
+            scheduler=first.cluster.kind if first else None,
             offered=offered,
             key=new_key(),
             is_of_form=is_of_form,
@@ -389,7 +404,8 @@ class Console:
             body += chunk
             if len(body) > FORM_BYTES:
                 raise HTTPException(413, f"The form has more than {FORM_BYTES} bytes.")
-        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+        # Browsers end the lines of a text area as on the wire.
+        fields = parse_qs(body.decode("utf-8", "replace").replace("%0D%0A", "%0A"), keep_blank_values=True)
         form = {name: "\n".join(values) for name, values in fields.items()}
         request.state.written = next((form[name] for name in WRITTEN if form.get(name)), "")
         if not self._session.is_own_form(form.pop("token", "")):

@@ -2,15 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Response, ViewportSize, expect
+from playwright.sync_api import Browser, Page, Response, ViewportSize, expect
 
 from nodeheal.api.client import Client
 from nodeheal.console.app import CELLS
@@ -18,7 +16,19 @@ from nodeheal.contract.vocabulary import NodeState
 from sandbox.client import Sandbox, free_port
 from sandbox.demo import add_pool_that_asks
 from sandbox.stories import CAREFUL
-from tests.emulated.browser import barriers, browser, picture, why_missing
+from tests.emulated.browser import (
+    DESK,
+    PATIENCE,
+    PHONE,
+    barriers,
+    browser,
+    console_of,
+    listed,
+    open_path,
+    person_at,
+    picture,
+    why_missing,
+)
 from tests.emulated.until import until
 from tests.support.acts import MemoryControlPlane
 from tests.support.console import served
@@ -26,19 +36,7 @@ from tests.unit.builders import ACT, memory_ports, node
 
 pytestmark = [pytest.mark.emulated, pytest.mark.skipif(bool(why_missing()), reason=why_missing())]
 POOL, JOB = "demo", "llama-8b"
-NODEHEAL = Path(sys.executable).with_name("nodeheal")
-PATIENCE = 60_000  # milliseconds
-PHONE = ViewportSize(width=390, height=844)
 TABLET = ViewportSize(width=1_024, height=800)
-DESK = ViewportSize(width=1_600, height=1_000)
-expect.set_options(timeout=PATIENCE)
-
-
-def listed(sandbox: Sandbox) -> list[dict[str, str]]:
-    """The nodes on record, as `nodeheal nodes list` says."""
-    command = [str(NODEHEAL), "nodes", "list", "--json"]
-    done = subprocess.run(command, env=sandbox.environment(), capture_output=True, text=True, check=True)
-    return list(json.loads(done.stdout))
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +56,8 @@ def cloud() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def address(cloud: Sandbox) -> Iterator[str]:
-    """The address that `nodeheal console` prints."""
-    command = [str(NODEHEAL), "console", "--port", str(free_port())]
-    with subprocess.Popen(command, env=cloud.environment(), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield next(found[0] for line in process.stdout if (found := re.search(r"http://\S+", line)))
-        finally:
-            process.terminate()
+    with console_of(cloud) as printed:
+        yield printed
 
 
 @pytest.fixture(scope="module")
@@ -76,25 +68,8 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(chromium: Browser, address: str) -> Iterator[Page]:
-    """A page of a person who has just opened the printed address; no script of it may fail."""
-    context = chromium.new_context(viewport=DESK, accept_downloads=True)
-    page, errors = context.new_page(), list[str]()
-    page.on("pageerror", lambda error: errors.append(str(error)))
-
-    def read(message: ConsoleMessage) -> None:
-        if "Content Security Policy" in message.text:
-            errors.append(message.text)
-
-    page.on("console", read)
-    page.set_default_timeout(PATIENCE)
-    page.goto(address)
-    yield page
-    context.close()
-    assert errors == []
-
-
-def open_path(page: Page, path: str) -> None:
-    page.goto(re.sub(r"(//[^/]+).*", rf"\1{path}", page.url))
+    with person_at(chromium, address) as page:
+        yield page
 
 
 def test_nodes_are_chosen_and_a_job_is_submitted_and_followed(page: Page, cloud: Sandbox) -> None:

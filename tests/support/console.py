@@ -13,6 +13,8 @@ import uvicorn
 
 from nodeheal.adapters.aws.finding import GOOD, Finding
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.adapters.kubernetes.access import EksClusters
+from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
 from nodeheal.api.client import Client
 from nodeheal.console.app import Deployment, console_app
 from nodeheal.console.gate import Session
@@ -80,6 +82,7 @@ def deployment_of(client: Client, **changes: Any) -> Deployment:
         _in_words,
         documents=lambda: documents,
         look=lambda: iter([Finding("credentials", GOOD, "user/ada in us-east-1")]),
+        manifests=lambda: KubernetesManifests(EksClusters(_no_client)),
     )
     return replace(deployment, **changes)
 
@@ -103,6 +106,10 @@ def served(client: Client, deployment: Deployment | None = None, **changes: Any)
         server.should_exit = True
         thread.join(10)
         listening.close()
+
+
+def _no_client(service: str) -> Any:
+    raise AssertionError(f"{service} was called")
 
 
 def _in_words(error: Exception) -> str | None:

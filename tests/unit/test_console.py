@@ -347,6 +347,12 @@ def test_of_form_and_file_the_one_that_was_changed_last_is_submitted(client: Cli
     assert act.spec.name == "later"
 
 
+def test_the_lines_of_a_text_end_as_they_were_written(console: ServedConsole) -> None:
+    text = "name: tiny\npool: demo\n"
+    answer = console.post("/submit", {"yaml": text.replace("\n", "\r\n"), "key": KEY})
+    assert text in answer.text
+
+
 def test_a_file_that_is_refused_is_not_lost(client: Client, console: ServedConsole) -> None:
     answer = console.post("/submit", {"yaml": "name: tiny\npool: demo\n", "key": KEY})
     assert answer.status == 400

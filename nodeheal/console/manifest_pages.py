@@ -1,0 +1,94 @@
+"""The page on which a job of Kubernetes is created from its manifest, on nodes that are chosen or that it finds."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from nodeheal.adapters.kubernetes.manifests import KubernetesManifests, warnings_of
+from nodeheal.api.client import Client
+from nodeheal.api.pages import Page
+from nodeheal.api.yaml_tree import YamlRefused, read_tree
+from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.domain.errors import NodehealError
+
+if TYPE_CHECKING:
+    from nodeheal.domain.fleet.node import Node
+
+NODES_OFFERED = 500  # of a pool
+
+
+class ManifestPages:
+    """The handlers of its routes. `show`: answers with a page; `read_form`: of this session."""
+
+    def __init__(
+        self,
+        client: Client,
+        manifests: Callable[[], KubernetesManifests],
+        show: Callable[..., Response],
+        read_form: Callable[[Request], Awaitable[dict[str, str]]],
+    ) -> None:
+        self._client, self._manifests, self._show, self._read_form = client, manifests, show, read_form
+
+    def routes(self) -> list[Route]:
+        """Return every route."""
+        return [
+            Route("/pools/{pool}/manifest", self._write, methods=["GET"]),
+            Route("/pools/{pool}/manifest", self._create, methods=["POST"]),
+        ]
+
+    def _write(self, request: Request) -> Response:
+        """The empty page, for nodes that the address may name."""
+        return self._page(request, "", request.query_params.getlist("node"))
+
+    async def _create(self, request: Request) -> Response:
+        """Have the API server try the manifest, or create the job."""
+        form = await self._read_form(request)
+        text, names = form.get("document", ""), form.get("nodes", "").split()
+        return await run_in_threadpool(self._answer, request, text, names, is_trial=form.get("do") != "create")
+
+    def _answer(self, request: Request, text: str, names: list[str], *, is_trial: bool) -> Response:
+        try:
+            manifest = read_tree(text.encode()).value
+            warnings = warnings_of(manifest)
+            nodes = [self._node(name) for name in names]
+            cluster = self._cluster(request.path_params["pool"])
+            made = self._manifests().create(cluster, manifest, nodes, is_trial=is_trial)
+        except YamlRefused as refused:
+            return self._page(request, text, names, status=400, refused=f"line {refused.line}: {refused}")
+        except (NodehealError, ValueError) as error:
+            return self._page(request, text, names, status=400, refused=str(error))
+        if is_trial:
+            return self._page(request, text, names, tried=made, warnings=warnings)
+        return RedirectResponse("/jobs?did=submit_job", 303)
+
+    def _page(self, request: Request, text: str, names: list[str], status: int = 200, **values: Any) -> Response:
+        pool = request.path_params["pool"]
+        shown: Mapping[str, Any] = {"refused": "", "tried": "", "warnings": (), **values}
+        return self._show(
+            request,
+            "manifest.html",
+            status,
+            pool=pool,
+            cluster=self._cluster(pool),
+            text=text,
+            chosen=names,
+            offered=self._client.nodes([pool], page=Page(NODES_OFFERED)).rows,
+            **shown,
+        )
+
+    def _cluster(self, pool: str) -> str:
+        """The cluster of Kubernetes that the pool's nodes are in. Raises ValueError."""
+        node = next(iter(self._client.ports.fleet_index.nodes_after(pool, "", 1)), None)
+        if node is None or node.cluster.kind is not SchedulerKind.KUBERNETES:
+            raise ValueError(f"pool: {pool} has no nodes in a cluster of Kubernetes")
+        return node.cluster.name
+
+    def _node(self, name: str) -> "Node":
+        node = self._client.ports.nodes.get(name)
+        if node is None:
+            raise ValueError(f"nodes: no node {name[:40]} is known")
+        return node
