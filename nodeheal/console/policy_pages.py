@@ -250,6 +250,4 @@ def _treated_otherwise(faults: Iterable[FaultChange]) -> list[TreatedOtherwise]:
 
 
 def _draft(form: Mapping[str, str]) -> Draft:
-    # A browser sends the ends of lines of a text as CR LF, and htmx as LF.
-    text = form.get("document", "")
-    return Draft(text, int(form.get("over", "")), " ".join(form.get("why", "").split()))
+    return Draft(form.get("document", ""), int(form.get("over", "")), " ".join(form.get("why", "").split()))
