@@ -26,14 +26,15 @@ def console(
     Nobody else gets in: it listens on 127.0.0.1 and asks for the key of the address that it prints. Ctrl-C ends it.
     """
     import uvicorn
+    from botocore.exceptions import BotoCoreError, ClientError
 
     from nodeheal.console.app import console_app
     from nodeheal.console.gate import Session
 
     with clearly():
         deployment = _deployment(table)
-    session = Session(port)
-    app = console_app(deployment, session)
+    session = Session(port, deployment)
+    app = console_app(session, (BotoCoreError, ClientError))
     server = uvicorn.Server(uvicorn.Config(app, HOST, port, log_level="warning", server_header=False))
     try:
         listening = server.config.bind_socket()
@@ -50,8 +51,6 @@ def console(
 
 def _deployment(table: str) -> "Deployment":
     """Whose credentials act, and where. One read shows that they do."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
     from nodeheal.adapters.aws.calls import client
     from nodeheal.api import aws
     from nodeheal.api.client import Client
@@ -67,5 +66,4 @@ def _deployment(table: str) -> "Deployment":
         where=f"account {who['Account']}, {sts.meta.region_name}",
         in_force=connect.policy,
         in_words=lambda error: aws.in_words(error, table),
-        errors=(BotoCoreError, ClientError),
     )

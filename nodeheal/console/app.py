@@ -1,12 +1,13 @@
 """The console's pages and acts, over the API. It decides nothing: what is shown is a view, what is done is an act."""
 
+import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from pydantic import TypeAdapter
 from starlette.applications import Starlette
@@ -30,9 +31,10 @@ from nodeheal.api.pages import Page
 from nodeheal.api.submission_views import PlannedJob
 from nodeheal.api.views import Fact, FleetView, NodeRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
-from nodeheal.console.gate import ENTRANCE, SESSION_SECONDS, Gate, Session
+from nodeheal.console.gate import Door, Gate, Visit, visit
 from nodeheal.console.job_form import fields_of, text_of
 from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of
+from nodeheal.console.roles import EVERYTHING, Deed, OwnAct
 from nodeheal.contract.acts import ACTS, Act, ActDone, Key, RecoveryRequested, SubmitJob
 from nodeheal.contract.vocabulary import ActKind, Availability, Ending, Family, IncidentState, JobState
 from nodeheal.domain.errors import Conflict, NodehealError, NotFound
@@ -61,8 +63,8 @@ _OVER = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED})
 class Deployment:
     """What the console is about: whose credentials act, and where.
 
-    `in_force`: the policy document, for drills and submissions; `errors`: what calls of AWS raise; `in_words`: why
-    something failed, None: it is a fault of nodeheal's.
+    `in_force`: the policy document, for drills and submissions; `in_words`: why something failed, None: it is a fault
+    of nodeheal's; `may`: what pages offer, and what routes do not refuse.
     """
 
     client: Client
@@ -70,20 +72,34 @@ class Deployment:
     where: str
     in_force: Callable[[], RecoveryPolicy]
     in_words: Callable[[Exception], str | None]
-    errors: tuple[type[Exception], ...] = ()
+    may: frozenset[Deed] = EVERYTHING
 
 
 class Console:
-    """The handlers of all routes."""
+    """The handlers of all routes. Each answers a visit, with the credentials of who has come."""
 
-    def __init__(self, deployment: Deployment, session: Session) -> None:
-        self._of, self._session, self._client = deployment, session, deployment.client
-        self._pages = PageWriter({"who": deployment.who, "where": deployment.where, "version": __version__})
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._pages = PageWriter({"version": __version__})
+
+    @property
+    def _visit(self) -> Visit:
+        now = visit()
+        assert now is not None, "the gate lets nobody else reach a page"
+        return now
+
+    @property
+    def _of(self) -> Deployment:
+        return self._visit.deployment
+
+    @property
+    def _client(self) -> Client:
+        return self._of.client
 
     def routes(self) -> list[Route | Mount]:
         """Return every route."""
         return [
-            Route(ENTRANCE, self._enter),
+            *self._door.routes(),
             Route("/leave", self._leave, methods=["POST"]),
             Route("/", self._now),
             Route("/incidents", self._incidents),
@@ -108,19 +124,9 @@ class Console:
             Mount("/static", StaticFiles(directory=_STATIC)),
         ]
 
-    def _enter(self, request: Request) -> Response:
-        """Begin the session with the key of the printed address, and go on to a page of ours."""
-        value = self._session.begin(request.query_params.get("key", ""))
-        if value is None:
-            return PlainTextResponse("This key is not of this console. Open the address that it has printed.\n", 403)
-        answer = RedirectResponse(own_address(request.query_params.get("next", "/")), 303)
-        answer.set_cookie(self._session.cookie, value, SESSION_SECONDS, httponly=True, samesite="lax", path="/")
-        return answer
-
     async def _leave(self, request: Request) -> Response:
         await self._form(request)
-        self._session.end()
-        return PlainTextResponse("You are signed out. The address that `nodeheal console` has printed lets you in.\n")
+        return self._door.leave()
 
     def _now(self, request: Request) -> Response:
         return self._show(request, "now.html", fleet=self._client.fleet())
@@ -195,6 +201,7 @@ class Console:
 
     def _preview_drill(self, request: Request) -> Response:
         """Say what would follow if the node reported this Xid."""
+        self._refuse_unless_may(OwnAct.DRILL)
         node, xid = request.path_params["node"], _xid(request.query_params.get("xid", "79"))
         facts: tuple[Fact, ...] = ()
         refused = ""
@@ -209,6 +216,7 @@ class Console:
         return self._show(request, "drill.html", node=node, xid=xid, facts=facts, refused=refused, xids=xids)
 
     async def _drill(self, request: Request) -> Response:
+        self._refuse_unless_may(OwnAct.DRILL)
         form, node = await self._form(request), request.path_params["node"]
         why = " ".join(_needed(form, "why").split())
 
@@ -248,6 +256,7 @@ class Console:
 
     def _write_job(self, request: Request) -> Response:
         """The empty form, or one with what the address says: `?pool=a&only_nodes=…` from the fleet."""
+        self._refuse_unless_may(ActKind.SUBMIT_JOB)
         asked = request.query_params
         given = {name: "\n".join(asked.getlist(name)) for name in asked}
         return self._show_job(request, text_of(given) if given else "")
@@ -257,6 +266,7 @@ class Console:
 
         The form's fields begin with `f.`; the file is `yaml`. `from` says which of the two was changed.
         """
+        self._refuse_unless_may(ActKind.SUBMIT_JOB)
         form = await self._form(request)
         is_of_form = form.get("from") == "form"
         if is_of_form:
@@ -267,6 +277,7 @@ class Console:
 
     async def _submit(self, request: Request) -> Response:
         """Have the job of the file started, once."""
+        self._refuse_unless_may(ActKind.SUBMIT_JOB)
         form = await self._form(request)
         text, key = form.get("yaml", ""), _KEY.validate_python(form.get("key", ""))
         try:
@@ -332,6 +343,7 @@ class Console:
     def _ask(self, request: Request) -> Response:
         """Say what the act will do, and ask for it."""
         kind = _kind(request)
+        self._refuse_unless_may(kind)
         subject = request.query_params.get(SUBJECTS[kind], "")
         has_why = "why" in ACTS[kind].model_fields
         given: dict[str, Any] = {SUBJECTS[kind]: subject, **({"why": "a preview"} if has_why else {})}
@@ -365,11 +377,18 @@ class Console:
 
     async def _do(self, request: Request) -> Response:
         """Have it done, once, and go to where its effects are seen."""
-        kind, form = _kind(request), await self._form(request)
+        kind = _kind(request)
+        self._refuse_unless_may(kind)
+        form = await self._form(request)
         key = _KEY.validate_python(form.pop("key", ""))
         act = ACTS[kind].model_validate({name: value for name, value in form.items() if value})
         done = await run_in_threadpool(self._client.do, act, key)
         return self._after(kind, address_after(done, act))
+
+    def _refuse_unless_may(self, deed: Deed) -> None:
+        """Raises HTTPException where the person's role does not have it: IAM would refuse it, but later."""
+        if deed not in self._of.may:
+            raise HTTPException(403, f"{self._of.who} may look, but has no leave for {label_of(deed)}.")
 
     @staticmethod
     def _after(kind: ActKind, address: str) -> Response:
@@ -384,14 +403,17 @@ class Console:
                 raise HTTPException(413, f"The form has more than {FORM_BYTES} bytes.")
         fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
         form = {name: "\n".join(values) for name, values in fields.items()}
-        if not self._session.is_own_form(form.pop("token", "")):
+        token, own = form.pop("token", ""), self._visit.form_token
+        if not hmac.compare_digest(token.encode(), own.encode()):
             raise HTTPException(403, "This form is of an earlier session. Load its page again.")
         return form
 
     def _show(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         did = request.query_params.get("did", "")
         label = label_of(ActKind(did)) if did in list(ActKind) else "Drill" if did == "drill" else ""
-        return self._pages.show(request, template, status, token=self._session.form_token, did=label, **values)
+        of = self._of
+        common = {"who": of.who, "where": of.where, "may": of.may, "token": self._visit.form_token, "did": label}
+        return self._pages.show(request, template, status, **common, **values)
 
     def _known_pools(self) -> list[str]:
         return list(self._client.ports.fleet_index.pools())
@@ -399,6 +421,8 @@ class Console:
     def failed(self, request: Request, error: Exception) -> Response:
         """Say what went wrong, and what to do. Raises what is a fault of nodeheal's."""
         if isinstance(error, HTTPException):
+            if visit() is None:  # of a file that is open to all: a page would have a session's token in it
+                return PlainTextResponse(f"{error.detail}\n", error.status_code)
             title = "Not found" if error.status_code == 404 else "Not done"
             return self._show(request, "failed.html", error.status_code, title=title, text=error.detail)
         text = self._of.in_words(error)
@@ -414,22 +438,14 @@ class Console:
         return self._show(request, "failed.html", status, title=title, text=text)
 
 
-def console_app(deployment: Deployment, session: Session) -> Starlette:
-    """Return the application, which lets in only this session."""
-    console = Console(deployment, session)
-    errors = (HTTPException, NodehealError, ValueError, *deployment.errors)
+def console_app(door: Door, errors: tuple[type[Exception], ...] = ()) -> Starlette:
+    """Return the application, which answers those whom the door lets in. `errors`: what calls of AWS raise."""
+    console = Console(door)
     return Starlette(
         routes=console.routes(),
-        middleware=[Middleware(Gate, session=session)],
-        exception_handlers=dict.fromkeys(errors, console.failed),
+        middleware=[Middleware(Gate, door=door)],
+        exception_handlers=dict.fromkeys((HTTPException, NodehealError, ValueError, *errors), console.failed),
     )
-
-
-def own_address(wanted: str) -> str:
-    """Return an address of the console itself: `/` for any other, which would lead people elsewhere."""
-    parts = urlsplit(wanted)
-    is_own = not parts.scheme and not parts.netloc and wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
-    return wanted if is_own and wanted.isprintable() else "/"
 
 
 def address_after(done: ActDone, act: Act) -> str:

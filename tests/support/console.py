@@ -72,9 +72,9 @@ def served(client: Client, **changes: Any) -> Iterator[ServedConsole]:
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     port = listening.getsockname()[1]
-    session = Session(port, **changes)
     deployment = Deployment(client, "user/ada", "account 123456789012, us-east-1", client.read_policy, _in_words)
-    config = uvicorn.Config(console_app(deployment, session), log_level="error", lifespan="off")
+    session = Session(port, deployment, **changes)
+    config = uvicorn.Config(console_app(session), log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
