@@ -30,7 +30,7 @@ from nodeheal.console.roles import Role, strongest
 SESSION, BEGUN = "__Host-nodeheal-session", "__Host-nodeheal-sign-in"
 CALLBACK, SIGNED_OUT = "/signed-in", "/signed-out"
 SIGN_IN_SECONDS = 600
-_ADDRESS_CHARACTERS = 1_500  # a cookie has 4,096, with two tokens beside it
+_ADDRESS_CHARACTERS = 2_000  # a cookie has 4,096
 _WAIT_SECONDS = 5
 _CLOCK_SECONDS = 10  # that the clocks of Cognito and of a function may differ by
 _NEEDED = ["aud", "cognito:username", "exp", "iat", "iss", "nonce", "sub", "token_use"]
@@ -86,8 +86,8 @@ class SignIn:
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
-        wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        begun = ".".join((state, nonce, verifier, quote(wanted[:_ADDRESS_CHARACTERS], safe="")))
+        wanted = quote(request.url.path + (f"?{request.url.query}" if request.url.query else ""), safe="")
+        begun = ".".join((state, nonce, verifier, wanted if len(wanted) <= _ADDRESS_CHARACTERS else ""))
         answer = RedirectResponse(f"{self._pool.login}/oauth2/authorize?{urlencode(query)}", 303)
         _set(answer, BEGUN, begun, SIGN_IN_SECONDS)
         return answer

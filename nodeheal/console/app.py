@@ -420,9 +420,11 @@ class Console:
 
     def failed(self, request: Request, error: Exception) -> Response:
         """Say what went wrong, and what to do. Raises what is a fault of nodeheal's."""
-        if isinstance(error, HTTPException):
-            if visit() is None:  # of a file that is open to all: a page would have a session's token in it
+        if visit() is None:  # a page has a person's name and the token of their forms
+            if isinstance(error, HTTPException):
                 return PlainTextResponse(f"{error.detail}\n", error.status_code)
+            raise error
+        if isinstance(error, HTTPException):
             title = "Not found" if error.status_code == 404 else "Not done"
             return self._show(request, "failed.html", error.status_code, title=title, text=error.detail)
         text = self._of.in_words(error)

@@ -361,6 +361,11 @@ def test_the_sign_in_leads_to_no_other_place(browser: Browser, wanted: str) -> N
     assert browser.get("//attacker.example/x").status in (303, 404)
 
 
+def test_an_address_that_no_cookie_has_room_for_is_left_out(browser: Browser) -> None:
+    back = browser.sign_in(f"/incidents?{'é' * 2_000}")
+    assert (back.status, back.headers["location"]) == (303, "/")
+
+
 def test_the_callback_goes_nowhere_by_its_own_query(browser: Browser) -> None:
     back = browser.at_cognito(browser.get("/jobs").headers["location"])
     assert browser.get(f"{back}&next=https://attacker.example").headers["location"] == "/jobs"
