@@ -19,7 +19,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # plug-in's 3.8.0 does not see the groups any more, and says nothing.)
 PYTEST = $(PYTHON) -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup slurm kubernetes demo test test-all crashes fuzz mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference docs requirements audit e2e clean
+.PHONY: help setup slurm kubernetes chromium demo console-pictures test test-all crashes fuzz mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference docs requirements audit e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,6 +71,10 @@ kubernetes: ## build Kubernetes and the controllers of training jobs with Go, a 
 
 demo: setup ## a GPU falls off the bus, and the job resumes: the whole story on this machine
 	@$(WITH_NODE) $(PYTHON) -m sandbox.demo $(ARGS)
+
+console-pictures: setup chromium ## the pictures of the console in the docs, out of its test in a browser
+	@$(WITH_NODE) $(PYTEST) tests/emulated/test_console.py
+	cp build/console/*.png docs/pictures/
 
 test: setup ## the tests, without those that take minutes (ARGS goes to pytest)
 	@$(WITH_NODE) $(PYTEST) -m "not long and not node" $(ARGS)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.agent import measure_agent
+from bench.console import measure_console
 from bench.core import measure_core
 from bench.functions import measure_functions
 from bench.incident import measure_incident
@@ -30,6 +31,7 @@ from bench.start import measure_start
 from bench.table import as_text, with_table
 from sandbox.kubernetes_story import why_missing as why_no_kubernetes
 from sandbox.slurm import why_missing
+from tests.emulated.browser import why_missing as why_no_browser
 
 WRITTEN = Path("build/bench.json")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
@@ -47,6 +49,7 @@ RUNS = {
     "functions": 3,
     "simulator": 3,
     "start": 3,
+    "console": 3,
 }
 # Counted or simulated: a second run gives the same.
 EXACT = ("incident", "mass_failure")
@@ -69,6 +72,7 @@ def sections(idle_seconds: float) -> dict[str, Section]:
         "core": measure_core,
         "functions": measure_functions,
         "start": measure_start,
+        "console": measure_console,
         "incident": measure_incident,
         "kubernetes_api": measure_kubernetes_api,
         "simulator": measure_simulator,
@@ -109,7 +113,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _all() -> list[str]:
     """Return every section that can be measured here."""
-    missing = {"slurm": why_missing(), "kubernetes": why_no_kubernetes(), "kubernetes_api": why_no_kubernetes()}
+    missing = {
+        "slurm": why_missing(),
+        "kubernetes": why_no_kubernetes(),
+        "kubernetes_api": why_no_kubernetes(),
+        "console": why_no_browser(),
+    }
     for name, why in missing.items():
         if why:
             sys.stderr.write(f"{name} is left out: {why}\n")

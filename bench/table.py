@@ -14,6 +14,7 @@ FIGURES = Path(__file__).resolve().parent / "figures.csv"
 BEGIN, END = "<!-- measured: make bench -->", "<!-- /measured -->"
 # By the suffix of a figure's name. The longest match is its unit.
 UNITS = {
+    "_kib": "KiB",
     "_mib": "MiB",
     "_percent": "%",
     "_ms": "ms",

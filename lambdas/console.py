@@ -15,10 +15,14 @@ from lambdas.sign_in import SignIn, UserPool
 from nodeheal.adapters.aws.assumed_roles import AssumedRoles
 from nodeheal.adapters.aws.calls import OncePerCaller, calling_as, client
 from nodeheal.api import aws
+from nodeheal.api.views import Fact
 from nodeheal.console.app import Deployment, console_app
 from nodeheal.console.gate import Visit
 from nodeheal.console.roles import DEEDS, Role
 from nodeheal.contract import names
+
+# Whoever may ask a cluster's controller asks it as themselves, and this function has no command's ways to do it.
+_ASKED_ELSEWHERE = (Fact(label="Scheduler", text="asked by `nodeheal nodes show` on your own machine"),)
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -60,5 +64,7 @@ def _deployment(role_arn: str, person: str, role: str) -> Deployment:
         where=f"account {role_arn.split(':')[4]}, {client('sts').meta.region_name}",
         in_force=aws.policy_in_force,
         in_words=lambda error: aws.in_words(error, table),
+        documents=cache(aws.policy_documents),
+        scheduler_words=lambda node: _ASKED_ELSEWHERE,
         may=DEEDS[Role(role)],
     )

@@ -34,7 +34,7 @@ from sandbox.screen import Screen, Where, show_summary
 from sandbox.script import GANG_NODES, Script
 from sandbox.slurm import why_missing
 from sandbox.slurm_story import SlurmStory
-from sandbox.stories import FALLEN, STORIES, Named
+from sandbox.stories import CAREFUL, FALLEN, STORIES, Named
 from sandbox.story import Listener, Story, StoryError
 
 BUILD = Path(__file__).resolve().parent.parent / "build"
@@ -52,7 +52,6 @@ KUBERNETES_STORIES = {
     ),
     "neuron": Named("errors of Trainium devices: first with recovery off, then with recovery on", NEURON),
 }
-ASKS = "careful"  # the pool of the policy's that asks before it acts
 ANSWER_SECONDS = 1_800
 MAIL_SECONDS = 1.0  # between two looks for new emails
 STOPPED_BY_USER = 130
@@ -265,7 +264,7 @@ def _show_around(
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as ends:
         if has_console:
             add_pool_that_asks(sandbox)
-            console.print(f"The console; nodes of the pool {ASKS} ask before anything is done with them:")
+            console.print(f"The console; nodes of the pool {CAREFUL} ask before anything is done with them:")
             ends.enter_context(serve_console(sandbox))
         while not threading.Event().wait(MAIL_SECONDS):
             for subject, file in emails.keep(sandbox.all_mails(), sandbox.gets_emails):
@@ -278,9 +277,10 @@ def add_pool_that_asks(sandbox: Sandbox) -> None:
     documents = PolicyDocuments(sandbox.client("appconfig"), deployed_place(sandbox.client("cloudformation")))
     policy = json.loads(documents.in_force().text)
     policy["deadlines"]["approval_seconds"] = ANSWER_SECONDS
+    policy["pools"][CAREFUL]["drills"] = True
     documents.apply(json.dumps(policy), "people answer in the console")
     for _ in range(2):
-        sandbox.add_node(ASKS, checks=CHECKS)
+        sandbox.add_node(CAREFUL, checks=CHECKS)
 
 
 @contextlib.contextmanager

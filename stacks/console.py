@@ -20,7 +20,7 @@ from nodeheal.contract import names
 from stacks.api_stage import default_stage
 from stacks.functions import FunctionSpec
 from stacks.nag import accept, accept_wildcards
-from stacks.operator import DOCTOR_POLICY_NAME, JOBS_POLICY_NAME, POLICY_NAME, VIEWER_POLICY_NAME
+from stacks.operator import JOBS_POLICY_NAME, POLICY_NAME, VIEWER_POLICY_NAME
 from stacks.permission import Permission
 from stacks.settings import ConsoleSetting
 
@@ -31,7 +31,7 @@ SESSION_HOURS = 8  # a shift; nothing ends a signed token before its time
 POLICIES_OF: Mapping[Role, tuple[str, ...]] = {
     Role.viewer: (VIEWER_POLICY_NAME,),
     Role.researcher: (VIEWER_POLICY_NAME, JOBS_POLICY_NAME),
-    Role.operator: (POLICY_NAME, JOBS_POLICY_NAME, DOCTOR_POLICY_NAME),
+    Role.operator: (POLICY_NAME, JOBS_POLICY_NAME),
 }
 _GROUPS: Mapping[Role, str] = {
     Role.viewer: "look at nodes, incidents and jobs",

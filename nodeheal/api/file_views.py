@@ -157,6 +157,25 @@ class ReplayView(View):
     decisions: tuple[ReplayedDecision, ...]
 
 
+class DecidedOtherwise(View):
+    """An incident that two policies take another way. `before`, `after`: empty: no decision was taken."""
+
+    at: Annotated[datetime, PlainSerializer(datetime.isoformat, when_used="json")]
+    incident_id: str
+    node_id: str
+    fault: str
+    before: tuple[ReplayedDecision, ...]
+    after: tuple[ReplayedDecision, ...]
+
+
+class ReplayComparison(View):
+    """What came of past events by one policy and by another one."""
+
+    before: ReplayView
+    after: ReplayView
+    otherwise: tuple[DecidedOtherwise, ...]
+
+
 class BrokenInvariant(View):
     """A violated invariant. `at`: seconds of virtual time; `replay`: the command that shows it again."""
 

@@ -1,5 +1,7 @@
 """Views of one incident and of many: their stories, what they add up to, and the record of one part."""
 
+from datetime import date
+
 from nodeheal.api.base_view import Time, View
 from nodeheal.contract.vocabulary import Ending, IncidentState, Step, Verdict
 
@@ -63,6 +65,7 @@ class IncidentReview(View):
     fault_page: str
     component: str | None
     serial: str | None
+    rack: str | None
     is_drill: bool  # every fault was injected
     asked_by_hand: str
     is_found: bool
@@ -116,6 +119,15 @@ class RecoveryTimes(View):
     p90: float
 
 
+class DayRow(View):
+    """What was opened on one day (UTC): faults, how many of them recovered, and accelerator-hours lost by all."""
+
+    day: date
+    incidents: int
+    recovered: int
+    lost_accelerator_hours: float
+
+
 class IncidentTally(View):
     """What many incidents add up to. Drills are counted apart, and are in none of the other numbers.
 
@@ -130,6 +142,8 @@ class IncidentTally(View):
     by_ending: dict[str, int]
     accelerators_again: dict[str, int]
     nodes_again: dict[str, int]
+    by_rack: dict[str, int]
+    days: tuple[DayRow, ...]
     lost_accelerator_hours: float
 
 

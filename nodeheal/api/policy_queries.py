@@ -1,6 +1,8 @@
 """Queries about policy documents: what differs between two of them, and which one is in force."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from nodeheal.api.imagined import decided, event_of
@@ -10,6 +12,7 @@ from nodeheal.contract.vocabulary import Action, ChannelKind, Family, NextStepCo
 from nodeheal.domain.faults.catalog import catalog, find
 from nodeheal.domain.faults.diagnosis import diagnose
 from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_policy
+from nodeheal.domain.policy.policy_lint import lint_policy
 from nodeheal.domain.verbs import VERBS
 from nodeheal.services.operators import validate_policy
 
@@ -21,6 +24,29 @@ def in_force(text: str, appconfig_version: int, deployment: int, at: str, why: s
     except PolicyRefused as refused:
         version = f"not valid ({refused.complaints[0]})"
     return PolicyInForce(version=version, appconfig_version=appconfig_version, deployment=deployment, at=at, why=why)
+
+
+def readable(text: str) -> RecoveryPolicy:
+    """Return the policy of a document in force; the default where it is not valid, for functions fall back to that."""
+    try:
+        return parse_policy(text)
+    except PolicyRefused:
+        return RecoveryPolicy()
+
+
+def warnings(before: RecoveryPolicy, after: RecoveryPolicy) -> tuple[tuple[str, ...], int]:
+    """Return what is probably not meant in the new document, and how many more such warnings the old one has as well.
+
+    Those in force were accepted when they were applied.
+    """
+    accepted, found = set(lint_policy(before)), list(lint_policy(after))
+    fresh = tuple(warning for warning in found if warning not in accepted)
+    return fresh, len(found) - len(fresh)
+
+
+def named_pools(policy: RecoveryPolicy) -> list[str]:
+    """Return the pools that the document names: one that was mistyped changes nothing."""
+    return [*policy.pools, *(pool for override in policy.overrides for pool in override.pools)]
 
 
 def diff(before: RecoveryPolicy, after: RecoveryPolicy) -> PolicyDiff:
@@ -38,7 +64,7 @@ def changed_settings(before: RecoveryPolicy, after: RecoveryPolicy) -> tuple[Set
     A pool that one document does not name goes by that document's default_pool.
     """
     old, new = (_named(policy, {*before.pools, *after.pools}) for policy in (before, after))
-    return tuple(_differences(old, new, ""))
+    return tuple(_differences(old, new, "", _Setting(_schema())))
 
 
 def _treatment(event: HealthEvent, policy: RecoveryPolicy) -> Treatment:
@@ -83,12 +109,37 @@ def _named(policy: RecoveryPolicy, pools: set[str]) -> dict[str, Any]:
     return {**document, "pools": everywhere, "overrides": overrides}
 
 
-def _differences(before: Any, after: Any, where: str) -> Iterator[SettingChange]:
+@cache
+def _schema() -> dict[str, Any]:
+    """The schema of the document, which says what each setting means."""
+    return RecoveryPolicy.model_json_schema()
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A place in the schema. `about`: what it means, or what it is a part of."""
+
+    schema: Mapping[str, Any]
+    about: str = ""
+
+    def below(self, key: str) -> "_Setting":
+        """The setting of this name in an object, a table or a list."""
+        for option in (self.schema, *self.schema.get("anyOf", ())):
+            whole = _schema()["$defs"][option["$ref"].rpartition("/")[2]] if "$ref" in option else option
+            entries = (whole.get("additionalProperties"), *whole.get("patternProperties", {}).values())
+            inner = whole.get("properties", {}).get(key) or next(filter(None, (*entries, whole.get("items"))), None)
+            if inner:
+                return _Setting(inner, inner.get("description", self.about))
+        return _Setting({}, self.about)
+
+
+def _differences(before: Any, after: Any, where: str, setting: _Setting) -> Iterator[SettingChange]:
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
-            yield from _differences(before.get(key), after.get(key), f"{where}.{key}".lstrip("."))
+            name = f"{where}.{key}".lstrip(".")
+            yield from _differences(before.get(key), after.get(key), name, setting.below(key))
     elif before != after:
-        yield SettingChange(knob=where, before=before, after=after)
+        yield SettingChange(knob=where, about=setting.about, before=before, after=after)
 
 
 def complaints_of_channels(policy: RecoveryPolicy, channels: Mapping[str, ChannelKind]) -> list[str]:

@@ -16,9 +16,10 @@ class PolicyCheck(View):
 
 
 class SettingChange(View):
-    """A setting that differs, with defaults filled in. `knob`: its path in the document."""
+    """A setting that differs, with defaults filled in. `knob`: its path in the document; `about`: what it means."""
 
     knob: str
+    about: str
     before: JsonValue
     after: JsonValue
 

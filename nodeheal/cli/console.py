@@ -1,5 +1,6 @@
 """`nodeheal console`: the pages of the console, on this machine, with the caller's own credentials."""
 
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,11 @@ from nodeheal.cli.say import refuse, say
 from nodeheal.contract import names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nodeheal.api.views import Fact
     from nodeheal.console.app import Deployment
+    from nodeheal.domain.fleet.node import Node
 
 HOST = "127.0.0.1"
 PORT = 8473
@@ -52,8 +57,9 @@ def console(
 def _deployment(table: str) -> "Deployment":
     """Whose credentials act, and where. One read shows that they do."""
     from nodeheal.adapters.aws.calls import client
-    from nodeheal.api import aws
+    from nodeheal.api import aws, records
     from nodeheal.api.client import Client
+    from nodeheal.cli.doctor import findings
     from nodeheal.console.app import Deployment
 
     sts = client("sts")
@@ -66,4 +72,24 @@ def _deployment(table: str) -> "Deployment":
         where=f"account {who['Account']}, {sts.meta.region_name}",
         in_force=connect.policy,
         in_words=lambda error: aws.in_words(error, table),
+        documents=cache(connect.policy_documents),
+        look=partial(findings, table),
+        scheduler_words=lambda node: list(_scheduler_words(records.node(node, world))),
     )
+
+
+def _scheduler_words(node: "Node") -> "Iterator[Fact]":
+    """What the node's scheduler says of it, or why that is not known."""
+    from nodeheal.adapters.aws.calls import client
+    from nodeheal.adapters.ecs.container_instances import words_of
+    from nodeheal.api.views import Fact
+    from nodeheal.cli import kubernetes, slurm
+    from nodeheal.contract.vocabulary import SchedulerKind
+
+    if node.cluster.kind is SchedulerKind.ECS:
+        ask = partial(words_of, client("ecs"), node.cluster.name, node.instance_id)
+        yield Fact(label="ECS", text=slurm.answer_or_why(ask, "not known: "))
+    if (on_slurm := slurm.view_of(slurm.slurm_node(node))) is not None:
+        yield Fact(label="Slurm", text=on_slurm.summary)
+    if (on_kubernetes := kubernetes.view_of(kubernetes.node_words(node))) is not None:
+        yield Fact(label="Kubernetes", text=on_kubernetes.summary)

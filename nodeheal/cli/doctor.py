@@ -29,7 +29,7 @@ def doctor(table: Table = names.TABLE, as_json: AsJson = False) -> None:
     The exit code is 1 where something fails.
     """
     found = []
-    for finding in _findings(table):
+    for finding in findings(table):
         found.append(finding)
         if not as_json:
             _tell(finding)
@@ -45,7 +45,8 @@ def doctor(table: Table = names.TABLE, as_json: AsJson = False) -> None:
         raise typer.Exit(UNWELL)
 
 
-def _findings(table: str) -> Iterator[Finding]:
+def findings(table: str) -> Iterator[Finding]:
+    """Look at the account and its deployment, causes before consequences."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from nodeheal.adapters.aws.account import Account, examine

@@ -216,7 +216,7 @@ def _none_of(states: Sequence[str], since: str, others: int) -> str:
 
 def _event_lines(incident_ids: Sequence[str], world: "Ports") -> Iterator[str]:
     """A line for each event, oldest first, with the job that ran on the node."""
-    histories = [world.incidents.history(name) for name in reversed(incident_ids)]
-    events = [(event, history.incident.job_id) for history in histories for event in history.events]
-    for event, job_id in sorted(events, key=lambda one: one[0].observed_at):
-        yield json.dumps({"event": event.model_dump(mode="json"), "job_id": job_id})
+    from nodeheal.api.replays import recorded
+
+    for past in recorded(incident_ids, world):
+        yield json.dumps({"event": past.event.model_dump(mode="json"), "job_id": past.job_id})

@@ -138,8 +138,9 @@ def _say_changes(
 
 def _note(policy: "RecoveryPolicy", *, aside: bool) -> None:
     """Say which pools of the document are not there: a name that was mistyped changes nothing."""
-    overridden = (pool for override in policy.overrides for pool in override.pools)
-    say(*connect.notes_of_pools([*policy.pools, *overridden]), aside=aside)
+    from nodeheal.api import policy_queries
+
+    say(*connect.notes_of_pools(policy_queries.named_pools(policy)), aside=aside)
 
 
 def _value(value: object) -> str:
@@ -184,7 +185,7 @@ def apply(
         checked(text, str(file))  # what is wrong is told before AWS is asked
     with clearly():
         documents = connect.policy_documents()
-        before = _in_force(documents)
+        before = documents.base()
     if merge:
         text = _merged(before.text, text, file)
     _put_into_force(documents, before, text, str(file), reason, dry_run=dry_run, yes=yes, as_json=as_json)
@@ -196,7 +197,7 @@ def edit(why: Why, yes: Yes = False) -> None:
     reason = connect.on_record(why)
     with clearly():
         documents = connect.policy_documents()
-        before = _in_force(documents)
+        before = documents.base()
     shown = json.dumps(document_of(before.text), indent=2) + "\n"
     file = _edited(shown)
     edited = read_text(file)
@@ -216,16 +217,6 @@ def edit(why: Why, yes: Yes = False) -> None:
 
 def _is_terminal() -> bool:
     return sys.stdin.isatty()
-
-
-def _in_force(documents: PolicyDocuments) -> Deployed:
-    """What is in force; an empty document of version 0 where none was ever applied: functions take the default then."""
-    from nodeheal.domain.errors import NotFound
-
-    try:
-        return documents.in_force()
-    except NotFound:
-        return Deployed("{}", version=0, deployment=0, at="", why="")
 
 
 def _edited(text: str) -> Path:
@@ -302,27 +293,26 @@ def _put_into_force(
     as_json: bool = False,
     listed_by: str = LISTED_BY,
 ) -> None:
+    from nodeheal.api import policy_queries
     from nodeheal.domain.humanize import counted
-    from nodeheal.domain.policy.policy_lint import lint_policy
 
-    old, new = _readable(before.text), checked(text, named)
-    if before.version and document_of(before.text) == document_of(text):
+    old, new = policy_queries.readable(before.text), checked(text, named)
+    if before.is_same(text):
         if as_json:
             say_json(_view(before))
         else:
             say(f"policy version {new.version} is already in force, nothing was changed")
         return
     if not as_json:
-        # Those in force were accepted when they were applied; `--merge` keeps them, whatever else it changes.
-        accepted, warnings = set(lint_policy(old)), list(lint_policy(new))
-        _warn(one for one in warnings if one not in accepted)
-        if older := sum(one in accepted for one in warnings):
+        warnings, older = policy_queries.warnings(old, new)
+        _warn(warnings)
+        if older:
             say(f"{counted(older, 'warning')} as before: `nodeheal policy check FILE` lists those of a whole document")
     _note(new, aside=as_json)
     if not _goes_on(old, new, "the new one", dry_run=dry_run, yes=yes, as_json=as_json, listed_by=listed_by):
         return
     with clearly():
-        deployed = documents.apply(text, why)
+        deployed = documents.apply(text, why, before.version)
     _say_deployed(deployed, as_json)
 
 
@@ -353,28 +343,20 @@ def _goes_on(
     return True
 
 
-def _readable(text: str) -> "RecoveryPolicy":
-    """The policy in force; the default where it is none, for functions fall back to that."""
-    from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_policy
-
-    try:
-        return parse_policy(text)
-    except PolicyRefused:
-        return RecoveryPolicy()
-
-
 @app.command()
 def rollback(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False) -> None:
     """Put the last document that differs from the one in force into force again. Repeated, it goes back further."""
+    from nodeheal.api import policy_queries
+
     reason = connect.on_record(given_reason(why, dry_run=dry_run))
     with clearly():
         documents = connect.policy_documents()
         before, (version, text) = documents.in_force(), documents.previous()
-    old, new = _readable(before.text), _readable(text)
+    old, new = policy_queries.readable(before.text), policy_queries.readable(text)
     if not _goes_on(old, new, "the previous one", dry_run=dry_run, yes=yes, as_json=as_json):
         return
     with clearly():
-        deployed = documents.deploy(version, reason)
+        deployed = documents.deploy(version, reason, before.version)
     _say_deployed(deployed, as_json)
 
 

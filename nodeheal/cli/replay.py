@@ -1,6 +1,7 @@
 """`nodeheal replay`: past events through a policy: what would have been decided, done and refused."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from nodeheal.contract.json_text import read_json
 
 if TYPE_CHECKING:
     from nodeheal.api.file_views import ReplayView
-    from nodeheal.services.operators.replay import Past, Replayed
+    from nodeheal.services.operators.replay import Past
 
 _ENVELOPES = ("detail", "event")  # EventBridge's, and ours with the job beside the event
 SHOWN = 40
@@ -35,19 +36,15 @@ def replay(
     from rich.progress import track
 
     from nodeheal.adapters.memory.ports import memory_ports
-    from nodeheal.services.operators.replay import Clock, Replay, in_order
+    from nodeheal.api import replays
 
     document = read_policy(policy)
     if acting:
         document = document.acting()
     past = _read(events)
-    clock = Clock()
-    world = Replay(document, memory_ports(clock), clock)
     console, is_quiet = Console(stderr=True), not sys.stderr.isatty()
-    for one in track(in_order(past), "replaying", console=console, transient=True, disable=is_quiet):
-        world.take(one)
-    replayed = world.finish()
-    view = _view(replayed, len(past), document.version)
+    watch = partial(track, description="replaying", console=console, transient=True, disable=is_quiet)
+    view = replays.replay(past, document, memory_ports, watch)
     if as_json:
         say_json(view)
     else:
@@ -88,23 +85,6 @@ def _parse(line: bytes, where: str) -> "list[Past]":
         return [Past(HealthEvent.model_validate(inner), None if job_id is None else str(job_id))]
     except ValidationError as error:
         refuse(*complaints(where, error, HealthEvent))
-
-
-def _view(replayed: "Replayed", events: int, version: str) -> "ReplayView":
-    from nodeheal.api.file_views import ReplayView
-
-    counts = {name: dict(sorted(getattr(replayed, name).items())) for name in ("ingested", "actions", "endings")}
-    return ReplayView.model_validate(
-        {
-            **vars(replayed),
-            **counts,
-            "events": events,
-            "policy_version": version,
-            "nodes_touched": sorted(replayed.nodes_touched),
-            "still_waiting": sorted(replayed.still_waiting),
-        },
-        from_attributes=True,
-    )
 
 
 def _tell(view: "ReplayView") -> None:

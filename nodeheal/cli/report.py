@@ -39,6 +39,7 @@ def as_markdown(report: IncidentReport, title: str) -> list[str]:
         *_counts("Endings", stats.by_ending),
         *_counts("Accelerators that came again, by serial", stats.accelerators_again),
         *_counts("Nodes that came again", stats.nodes_again),
+        *_counts("Racks", stats.by_rack),
         "",
         "## Every incident",
         "",

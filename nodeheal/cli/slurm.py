@@ -91,7 +91,6 @@ def slurm_node(node: Node) -> SlurmNode | str | None:
     if not clusters_of([node]):
         return None
     controller = connect.slurm()
-    _say_whom_it_asks([node.cluster.name])
 
     def ask() -> SlurmNode | str:
         address = controller.address_of(node)

@@ -1,9 +1,8 @@
 """The console's pages and acts, over the API. It decides nothing: what is shown is a view, what is done is an act."""
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,31 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from nodeheal import __version__
-from nodeheal.api import incident_reports, own_acts, submission_queries
+from nodeheal.adapters.aws.finding import Finding
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.api import own_acts, submission_queries
 from nodeheal.api.acts import new_key
 from nodeheal.api.client import Client
-from nodeheal.api.incident_views import IncidentReport, IncidentView
+from nodeheal.api.incident_views import IncidentView
 from nodeheal.api.job_file import JobFileRefused, LineComplaint, parse_job_file
 from nodeheal.api.job_log import open_log
 from nodeheal.api.lookup import address_of as named
-from nodeheal.api.pages import Page
+from nodeheal.api.pages import Page, Rows
 from nodeheal.api.submission_views import PlannedJob
 from nodeheal.api.views import Fact, FleetView, NodeRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
+from nodeheal.console.asked import SINCE, chosen, pools_of
+from nodeheal.console.doctor_page import DoctorPage
 from nodeheal.console.gate import Door, Gate, Visit, visit
 from nodeheal.console.job_form import fields_of, text_of
-from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of
+from nodeheal.console.policy_pages import PolicyPages
+from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of, with_cursor
+from nodeheal.console.report_pages import ReportPages
 from nodeheal.console.roles import EVERYTHING, Deed, OwnAct
 from nodeheal.contract.acts import ACTS, Act, ActDone, Key, RecoveryRequested, SubmitJob
 from nodeheal.contract.vocabulary import ActKind, Availability, Ending, Family, IncidentState, JobState
@@ -43,12 +48,13 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.review.review import StateWord
 
 ROWS = 100  # of a list on one page
-CELLS = 2_000  # nodes on one page of the fleet
+CELLS = 2_000  # nodes that have an element each; a larger fleet is drawn
+CELLS_AT_ONCE = 5_000  # that a drawing asks for
 NAMED_CELLS = 60  # so few have room for their names
 NODES_OFFERED = 500  # of a pool, for a job
 LOG_LINES = 200  # of each rank
+WRITTEN = ("document", "yaml")  # fields of a person's work: it is shown again where a form comes to nothing
 FORM_BYTES = 262_144  # a job's file is the largest
-SINCE = {"1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30), "90d": timedelta(days=90)}
 GROUPINGS: Mapping[str, Callable[[NodeRow], str]] = {
     "pool": lambda row: row.pool,
     "rack": lambda row: row.rack or "no rack",
@@ -64,7 +70,9 @@ class Deployment:
     """What the console is about: whose credentials act, and where.
 
     `in_force`: the policy document, for drills and submissions; `in_words`: why something failed, None: it is a fault
-    of nodeheal's; `may`: what pages offer, and what routes do not refuse.
+    of nodeheal's; `documents`: the policy documents, to change them; `look`: the findings of `nodeheal doctor`, None:
+    it is not looked from here; `scheduler_words`: what a node's scheduler says of it now; `may`: what pages offer, and
+    what routes do not refuse.
     """
 
     client: Client
@@ -72,6 +80,9 @@ class Deployment:
     where: str
     in_force: Callable[[], RecoveryPolicy]
     in_words: Callable[[Exception], str | None]
+    documents: Callable[[], PolicyDocuments]
+    look: Callable[[], Iterator[Finding]] | None = None
+    scheduler_words: Callable[[str], Sequence[Fact]] = lambda node: ()
     may: frozenset[Deed] = EVERYTHING
 
 
@@ -105,10 +116,11 @@ class Console:
             Route("/incidents", self._incidents),
             Route("/incidents/{incident}", self._incident),
             Route("/incidents/{incident}/export", self._export),
-            Route("/report", self._report),
-            Route("/report/export", self._export_report),
+            *ReportPages(lambda: self._client, self._show).routes(),
             Route("/fleet", self._fleet),
+            Route("/fleet/cells", self._cells),
             Route("/nodes/{node}", self._node),
+            Route("/nodes/{node}/scheduler", self._scheduler),
             Route("/nodes/{node}/drill", self._preview_drill, methods=["GET"]),
             Route("/nodes/{node}/drill", self._drill, methods=["POST"]),
             Route("/pools/{pool}", self._pool),
@@ -118,6 +130,8 @@ class Console:
             Route("/submit", self._write_job, methods=["GET"]),
             Route("/submit", self._submit, methods=["POST"]),
             Route("/submit/plan", self._plan, methods=["POST"]),
+            *PolicyPages(lambda: self._of, self._show, self._form, self._refuse_unless_may).routes(),
+            *DoctorPage(lambda: self._of.look, self._show).routes(),
             Route("/search", self._search),
             Route("/acts/{act}", self._ask, methods=["GET"]),
             Route("/acts/{act}", self._do, methods=["POST"]),
@@ -133,9 +147,9 @@ class Console:
 
     def _incidents(self, request: Request) -> Response:
         asked = request.query_params
-        since = _chosen(asked.get("since", "7d"), SINCE, "since")
-        words = [StateWord(_chosen(word, list(StateWord), "state")) for word in asked.getlist("state") if word]
-        pools = _pools(request)
+        since = chosen(asked.get("since", "7d"), SINCE, "since")
+        words = [StateWord(chosen(word, list(StateWord), "state")) for word in asked.getlist("state") if word]
+        pools = pools_of(request)
         begin = self._client.ports.clock() - SINCE[since]
         rows = self._client.incidents(begin, pools, frozenset(words), Page(ROWS, asked.get("after", "")))
         return self._show(
@@ -158,46 +172,44 @@ class Console:
         headers = {"Content-Disposition": f'attachment; filename="{view.incident_id}.json"'}
         return Response(view.model_dump_json(indent=2), media_type="application/json", headers=headers)
 
-    def _report(self, request: Request) -> Response:
-        """What the incidents of a time add up to."""
-        report = self._reported(request)
-        return self._show(request, "report.html", report=report, sinces=list(SINCE), pools=self._known_pools())
-
-    def _export_report(self, request: Request) -> Response:
-        """The same as a file, with every incident."""
-        report = self._reported(request)
-        headers = {"Content-Disposition": f'attachment; filename="nodeheal-{report.since}.json"'}
-        return Response(report.model_dump_json(indent=2), media_type="application/json", headers=headers)
-
-    def _reported(self, request: Request) -> IncidentReport:
-        since, pools = _chosen(request.query_params.get("since", "30d"), SINCE, "since"), _pools(request)
-        rows = self._client.incidents(self._client.ports.clock() - SINCE[since], pools).rows
-        pool = pools[0] if pools else None
-        return incident_reports.report([row.incident for row in rows], self._client.ports, since, pool)
-
     def _fleet(self, request: Request) -> Response:
-        asked, pools = request.query_params, _pools(request)
-        groups = [_chosen(group, GROUPS, "group") for group in asked.getlist("group") if group]
-        by = _chosen(asked.get("by", "pool"), GROUPINGS, "by")
-        words: list[Availability] = sorted({word for group in groups for word in GROUPS[group]})
-        rows = self._client.nodes(pools, words, Page(CELLS, asked.get("after", "")))
+        rows, by = self._nodes(request, Page(CELLS))
         cells: dict[str, list[NodeRow]] = {}
         for row in rows.rows:
             cells.setdefault(GROUPINGS[by](row), []).append(row)
-        chosen = {"groups": groups, "pools": pools, "by": by}
         return self._show(
             request,
             "fleet.html",
             cells=cells,
             is_small=len(rows.rows) <= NAMED_CELLS,
-            next=rows.next,
-            chosen=chosen,
+            is_drawn=rows.next is not None,
+            chosen={"groups": request.query_params.getlist("group"), "pools": pools_of(request), "by": by},
             pools=self._known_pools(),
             by=list(GROUPINGS),
         )
 
+    def _cells(self, request: Request) -> Response:
+        """Part of a large fleet, for its drawing: each node with group and state; and the address of the next part."""
+        rows, by = self._nodes(request, Page(CELLS_AT_ONCE, request.query_params.get("after", "")))
+        following = with_cursor(request.query_params.multi_items(), rows.next) if rows.next else None
+        nodes = [(GROUPINGS[by](row), row.node, row.availability) for row in rows.rows]
+        page = {"nodes": nodes, "next": f"{request.url.path}?{following}" if following else None}
+        return JSONResponse(page, headers={"Cache-Control": "private, no-store"})
+
+    def _nodes(self, request: Request, page: Page) -> tuple[Rows[NodeRow], str]:
+        """The nodes that the address asks for, and by what they are grouped."""
+        asked = request.query_params
+        groups = [chosen(group, GROUPS, "group") for group in asked.getlist("group") if group]
+        words: list[Availability] = sorted({word for group in groups for word in GROUPS[group]})
+        return self._client.nodes(pools_of(request), words, page), chosen(asked.get("by", "pool"), GROUPINGS, "by")
+
     def _node(self, request: Request) -> Response:
         return self._show(request, "node.html", node=self._client.node(request.path_params["node"]), acts=NODE_ACTS)
+
+    def _scheduler(self, request: Request) -> Response:
+        """The part of a node's page that asks its scheduler, which takes longer than to read our own records."""
+        node = request.path_params["node"]
+        return self._show(request, "scheduler.html", node=node, facts=self._of.scheduler_words(node))
 
     def _preview_drill(self, request: Request) -> Response:
         """Say what would follow if the node reported this Xid."""
@@ -233,8 +245,8 @@ class Console:
         return self._show(request, "pool.html", fleet=fleet, pool=fleet.pools[0])
 
     def _jobs(self, request: Request) -> Response:
-        asked, pools = request.query_params, _pools(request)
-        is_live = _chosen(asked.get("show", "live"), ("live", "all"), "show") == "live"
+        asked, pools = request.query_params, pools_of(request)
+        is_live = chosen(asked.get("show", "live"), ("live", "all"), "show") == "live"
         rows = self._client.jobs(pools, live_only=is_live, page=Page(ROWS, asked.get("after", "")))
         return self._show(request, "jobs.html", found=rows, is_live=is_live, chosen=pools, pools=self._known_pools())
 
@@ -264,22 +276,18 @@ class Console:
     async def _plan(self, request: Request) -> Response:
         """What the submission would do now, and the other side of the page: the file of a form, or the form of a file.
 
-        The form's fields begin with `f.`; the file is `yaml`. `from` says which of the two was changed.
+        The form's fields begin with `f.`; the file is `yaml`. `from` says which of the two was changed last.
         """
         self._refuse_unless_may(ActKind.SUBMIT_JOB)
         form = await self._form(request)
-        is_of_form = form.get("from") == "form"
-        if is_of_form:
-            text = text_of({name[2:]: value for name, value in form.items() if name.startswith("f.")})
-        else:
-            text = form.get("yaml", "")
+        text, is_of_form = _job_text(form), form.get("from") == "form"
         return await run_in_threadpool(self._show_job, request, text, template="plan.html", is_of_form=is_of_form)
 
     async def _submit(self, request: Request) -> Response:
-        """Have the job of the file started, once."""
+        """Have the job started, once."""
         self._refuse_unless_may(ActKind.SUBMIT_JOB)
         form = await self._form(request)
-        text, key = form.get("yaml", ""), _KEY.validate_python(form.get("key", ""))
+        text, key = _job_text(form), _KEY.validate_python(form.get("key", ""))
         try:
             act = SubmitJob(spec=parse_job_file(text.encode()))
             done = await run_in_threadpool(self._client.do, act, key)
@@ -403,6 +411,7 @@ class Console:
                 raise HTTPException(413, f"The form has more than {FORM_BYTES} bytes.")
         fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
         form = {name: "\n".join(values) for name, values in fields.items()}
+        request.state.written = next((form[name] for name in WRITTEN if form.get(name)), "")
         token, own = form.pop("token", ""), self._visit.form_token
         if not hmac.compare_digest(token.encode(), own.encode()):
             raise HTTPException(403, "This form is of an earlier session. Load its page again.")
@@ -412,8 +421,19 @@ class Console:
         did = request.query_params.get("did", "")
         label = label_of(ActKind(did)) if did in list(ActKind) else "Drill" if did == "drill" else ""
         of = self._of
-        common = {"who": of.who, "where": of.where, "may": of.may, "token": self._visit.form_token, "did": label}
-        return self._pages.show(request, template, status, **common, **values)
+        hidden = {"/submit": ActKind.SUBMIT_JOB not in of.may, "/doctor": of.look is None}
+        return self._pages.show(
+            request,
+            template,
+            status,
+            who=of.who,
+            where=of.where,
+            may=of.may,
+            hidden=[address for address, is_hidden in hidden.items() if is_hidden],
+            token=self._visit.form_token,
+            did=label,
+            **values,
+        )
 
     def _known_pools(self) -> list[str]:
         return list(self._client.ports.fleet_index.pools())
@@ -424,9 +444,12 @@ class Console:
             if isinstance(error, HTTPException):
                 return PlainTextResponse(f"{error.detail}\n", error.status_code)
             raise error
+        written = getattr(request.state, "written", "")
         if isinstance(error, HTTPException):
             title = "Not found" if error.status_code == 404 else "Not done"
-            return self._show(request, "failed.html", error.status_code, title=title, text=error.detail)
+            return self._show(
+                request, "failed.html", error.status_code, title=title, text=error.detail, written=written
+            )
         text = self._of.in_words(error)
         if text is None:
             raise error
@@ -437,7 +460,7 @@ class Console:
             status, title = 409, "Not possible now"
         elif isinstance(error, (NodehealError, ValueError)):
             status, title = 400, "Not done"
-        return self._show(request, "failed.html", status, title=title, text=text)
+        return self._show(request, "failed.html", status, title=title, text=text, written=written)
 
 
 def console_app(door: Door, errors: tuple[type[Exception], ...] = ()) -> Starlette:
@@ -468,12 +491,6 @@ def _kind(request: Request) -> ActKind:
     return kind
 
 
-def _chosen(word: str, known: Any, field: str) -> str:
-    if word not in list(known):
-        raise ValueError(f"{field}: {word[:40]!r} is not one of {', '.join(known)}")
-    return word
-
-
 def _count(text: str, field: str) -> int | None:
     if not text:
         return None
@@ -495,8 +512,11 @@ def _needed(form: Mapping[str, str], field: str) -> str:
     return form[field].strip()
 
 
-def _pools(request: Request) -> list[str]:
-    return [pool for pool in request.query_params.getlist("pool") if pool]
+def _job_text(form: Mapping[str, str]) -> str:
+    """The job's file, as the side of the page says it that was changed last: the other may not have followed yet."""
+    if form.get("from") != "form":
+        return form.get("yaml", "")
+    return text_of({name[2:]: value for name, value in form.items() if name.startswith("f.")})
 
 
 def _keys(view: IncidentView) -> dict[str, str]:

@@ -41,6 +41,7 @@ _TONES: Mapping[str, Tone] = {
     **dict.fromkeys(("ISOLATED", "RECOVERING", "open", "OPEN", "DRAINED", "HELD"), Tone.work),
     **dict.fromkeys(("QUARANTINED", "OUT", "HANDED_TO_A_HUMAN", "handed over", "escalated", "ESCALATED"), Tone.bad),
     **dict.fromkeys(("FAILED", "REFUSED", "TIMED_OUT", "FAIL"), Tone.bad),
+    **{"ok": Tone.good, "warn": Tone.watch, "fail": Tone.bad},  # of `nodeheal doctor`
 }
 # The letter of a node's cell, so that colour is not the only sign.
 LETTERS: Mapping[Availability, str] = {
@@ -66,6 +67,15 @@ GROUPS: Mapping[str, frozenset[Availability]] = {
     "PROBATION": frozenset({Availability.PROBATION}),
     "OUT": OUT,
 }
+# What a job's time goes into, with its tone, in the order of its bar.
+_SPENDING = (
+    ("trained", Tone.good),
+    ("checks", Tone.busy),
+    ("waited", Tone.plain),
+    ("started", Tone.watch),
+    ("trained again", Tone.work),
+    ("down", Tone.bad),
+)
 NODE_ACTS = (
     ActKind.DRAIN,
     ActKind.DIAGNOSE,
@@ -151,15 +161,15 @@ def _bar(parts: Sequence[tuple[float, Tone]]) -> Markup:
 def _spent(account: AccountView) -> list[tuple[str, float, Tone]]:
     """What a job's time went into: the word, the seconds and the tone."""
     lost = account.losses
-    rows = [
-        ("trained", account.productive_seconds, Tone.good),
-        ("checks", lost.preflight_seconds, Tone.busy),
-        ("waited", lost.waiting_seconds, Tone.plain),
-        ("started", lost.restart_seconds, Tone.watch),
-        ("trained again", lost.recomputed_seconds, Tone.work),
-        ("down", lost.down_seconds, Tone.bad),
-    ]
-    return [row for row in rows if row[1]]
+    seconds = (
+        account.productive_seconds,
+        lost.preflight_seconds,
+        lost.waiting_seconds,
+        lost.restart_seconds,
+        lost.recomputed_seconds,
+        lost.down_seconds,
+    )
+    return [(word, spent, tone) for (word, tone), spent in zip(_SPENDING, seconds, strict=True) if spent]
 
 
 def _shares(account: AccountView) -> list[tuple[float, Tone]]:
@@ -181,7 +191,8 @@ def _at(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def _with_cursor(asked: Sequence[tuple[str, str]], cursor: str) -> str:
+def with_cursor(asked: Sequence[tuple[str, str]], cursor: str) -> str:
+    """Return the query of the page that begins after the cursor."""
     return urlencode([*((name, value) for name, value in asked if name != "after"), ("after", cursor)])
 
 
@@ -206,6 +217,7 @@ def environment() -> Environment:
         chip=_chip,
         counts=lambda counts, words: sum(counts.get(word, 0) for word in words),
         lasting=lasting,
+        moment=lambda text: datetime.fromisoformat(text) if text else None,
         mode=lambda mode: _MODES.get(mode, mode),
         number=_number,
         query=urlencode,
@@ -228,10 +240,11 @@ def environment() -> Environment:
         counted=counted,
         groups=GROUPS,
         letters=LETTERS,
+        spending=_SPENDING,
         subjects=SUBJECTS,
         todo_tones={kind: tone for kind, (_, tone) in _TODO.items()},
         todo_words={kind: word for kind, (word, _) in _TODO.items()},
-        with_cursor=_with_cursor,
+        with_cursor=with_cursor,
     )
     return made
 

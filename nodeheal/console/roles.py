@@ -18,6 +18,7 @@ class OwnAct(StrEnum):
     """What people do with their own rights, past the API of acts."""
 
     DRILL = "DRILL"
+    POLICY = "POLICY"
 
 
 Deed = ActKind | OwnAct

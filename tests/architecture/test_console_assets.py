@@ -11,4 +11,4 @@ def test_the_carried_scripts_are_those_of_the_pinned_packages(name: str) -> None
 
 
 def test_every_carried_script_but_the_consoles_own_is_pinned() -> None:
-    assert {path.name for path in STATIC.glob("*.js")} == {*ASSETS, "console.js"}
+    assert {path.name for path in STATIC.glob("*.js")} == {*ASSETS, "console.js", "fleet.js"}

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from stacks.settings import REPOSITORY
 
 AXE = REPOSITORY / "node_modules" / "axe-core" / "axe.min.js"
 PICTURES = REPOSITORY / "build" / "console"
+PICTURE = ViewportSize(width=1_280, height=800)
 # No word to anybody but the console.
 QUIETLY = (
     "--no-sandbox",
@@ -51,7 +52,11 @@ def barriers(page: Page) -> list[str]:
     ]
 
 
-def picture(page: Page, name: str) -> None:
-    """Take a picture of the window into build/console."""
+def picture(page: Page, name: str, size: ViewportSize = PICTURE) -> None:
+    """Take a picture of a window of this size into build/console; `make console-pictures` puts it into the docs."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=PICTURES / f"{name}.png")
+    before = page.viewport_size
+    page.set_viewport_size(size)
+    page.screenshot(path=PICTURES / f"console-{name}.png", caret="initial")
+    if before is not None:
+        page.set_viewport_size(before)

@@ -8,7 +8,7 @@ import pytest
 from nodeheal.console.roles import DEEDS, OwnAct, Role
 from nodeheal.contract.vocabulary import ActKind
 from stacks.console import POLICIES_OF, SPEC
-from stacks.operator import DRILL, POLICIES, every_permission
+from stacks.operator import CHANGE_POLICY, DRILL, POLICIES, every_permission
 from stacks.settings import Settings
 from tests.infrastructure.filled import Place, filled, properties
 from tests.infrastructure.synthesis import Template, role_named, synthesize
@@ -88,7 +88,8 @@ def test_the_table_of_deeds_says_what_iam_permits_each_role(role: Role) -> None:
         where.rpartition("/POST")[2] for each in permissions for where in each.resources if "execute-api" in where
     }
     acts = {kind for kind in ActKind if kind.path in routes}
-    own = {OwnAct.DRILL} if all(each in permissions for each in DRILL) else set()
+    needed = {OwnAct.DRILL: DRILL, OwnAct.POLICY: CHANGE_POLICY}
+    own = {deed for deed, all_of in needed.items() if all(each in permissions for each in all_of)}
 
     assert DEEDS[role] == acts | own
 

@@ -4,17 +4,20 @@ import http.client
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Thread
 from typing import Any
 from urllib.parse import urlencode
 
 import uvicorn
 
+from nodeheal.adapters.aws.finding import GOOD, Finding
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.api.client import Client
 from nodeheal.console.app import Deployment, console_app
 from nodeheal.console.gate import Session
 from nodeheal.domain.errors import NodehealError
+from tests.support.appconfig import PLACE, FakeAppConfig
 
 
 @dataclass
@@ -65,15 +68,30 @@ class PageAnswer:
     text: str
 
 
+def deployment_of(client: Client, **changes: Any) -> Deployment:
+    """Return a deployment of this client, with one policy in force and an account without a fault."""
+    documents = PolicyDocuments(FakeAppConfig(), PLACE)
+    documents.apply("{}", "user/ada: the first one")
+    deployment = Deployment(
+        client,
+        "user/ada",
+        "account 123456789012, us-east-1",
+        client.read_policy,
+        _in_words,
+        documents=lambda: documents,
+        look=lambda: iter([Finding("credentials", GOOD, "user/ada in us-east-1")]),
+    )
+    return replace(deployment, **changes)
+
+
 @contextmanager
-def served(client: Client, **changes: Any) -> Iterator[ServedConsole]:
+def served(client: Client, deployment: Deployment | None = None, **changes: Any) -> Iterator[ServedConsole]:
     """Serve the console of this client; nobody is signed in yet. `changes`: of the session."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     port = listening.getsockname()[1]
-    deployment = Deployment(client, "user/ada", "account 123456789012, us-east-1", client.read_policy, _in_words)
-    session = Session(port, deployment, **changes)
+    session = Session(port, deployment or deployment_of(client), **changes)
     config = uvicorn.Config(console_app(session), log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = Thread(target=server.run, args=([listening],), daemon=True)

@@ -18,14 +18,21 @@ from nodeheal.cli.main import app
 from nodeheal.cli.say import DEFAULT_POLICY
 from nodeheal.contract import names
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.policy.policy_models import Weekday
+from nodeheal.domain.policy.policy_models import PoolPolicy, Weekday
 from nodeheal.services.operators.validate_policy import validate_policy
+from tests.support.appconfig import PLACE, FakeAppConfig
 from tests.unit.builders import memory_ports, node
-from tests.unit.test_policy_documents import PLACE, FakeAppConfig, FakeStacks
+from tests.unit.test_policy_documents import FakeStacks
 from tools.policy_reference import EXAMPLE
 
 LIMITS = {
     name: {"group": name, "limit": 1, "window_seconds": 86_400} for name in ("REBOOT", "REPLACE", "RESTART_WORKLOAD")
+}
+MODE_CHANGE = {
+    "knob": "default_pool.mode",
+    "about": PoolPolicy.model_fields["mode"].description,
+    "before": "observe",
+    "after": "act",
 }
 OBSERVE, ACT = {"default_pool": {"mode": "observe"}}, {"default_pool": {"mode": "act"}}
 
@@ -295,7 +302,7 @@ def test_what_only_observes_is_no_difference_between_modes(file: Any) -> None:
     }
     assert "xid/45" not in found
     assert answer["versions"] == [version_of(OBSERVE), version_of(ACT)]
-    assert answer["knobs"] == [{"knob": "default_pool.mode", "before": "observe", "after": "act"}]
+    assert answer["knobs"] == [MODE_CHANGE]
 
 
 def test_an_override_of_one_pool_is_a_difference_there_and_nowhere_else(file: Any) -> None:
@@ -474,6 +481,28 @@ def test_a_dry_run_of_a_rollback_says_what_it_would_change(
     assert len(appconfig.deployments) == 2
 
 
+def test_an_edit_is_not_put_over_a_document_that_somebody_else_has_applied_meanwhile(
+    appconfig: FakeAppConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    documents = PolicyDocuments(appconfig, PLACE)
+    documents.apply(json.dumps(OBSERVE), "first")
+    edited = tmp_path / "edited.json"
+
+    def edit_slowly(text: str) -> Path:
+        documents.apply(json.dumps({"diagnostics_level": 3}), "grace: meanwhile")
+        edited.write_text(json.dumps(ACT))
+        return edited
+
+    monkeypatch.setattr("nodeheal.cli.policy._edited", edit_slowly)
+    said = run("edit", "--why", "y", "--yes")
+
+    assert said.exit_code == 1
+    assert "nothing was changed: AppConfig version 2 is in force" in said.output
+    assert "grace: meanwhile" in said.output
+    assert edited.exists()
+    assert len(appconfig.stored) == 2
+
+
 def test_a_rollback_tells_what_is_in_force_then(appconfig: FakeAppConfig, file: Any) -> None:
     for document in (OBSERVE, ACT):
         run("apply", file(document), "--why", "x")
@@ -620,9 +649,7 @@ def test_a_dry_run_shows_what_changes_and_changes_nothing(file: Any, appconfig: 
     assert "default_pool.mode: observe -> act" in said
     assert "faults would be treated differently" in said
     assert said.endswith("dry run: nothing was changed\n")
-    assert answered("apply", file(ACT), "--why", "y", "--dry-run")["knobs"] == [
-        {"knob": "default_pool.mode", "before": "observe", "after": "act"}
-    ]
+    assert answered("apply", file(ACT), "--why", "y", "--dry-run")["knobs"] == [MODE_CHANGE]
     assert answered("show")["document"] == OBSERVE
 
 

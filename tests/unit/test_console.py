@@ -9,13 +9,14 @@ from urllib.parse import quote
 import pytest
 
 from nodeheal.api.client import Client
-from nodeheal.console.app import FORM_BYTES, Console, Deployment
+from nodeheal.console import app
+from nodeheal.console.app import FORM_BYTES, Console
 from nodeheal.console.gate import SESSION_SECONDS, Session, own_address
 from nodeheal.contract.acts import Diagnose, Drain, SubmitJob
 from nodeheal.contract.vocabulary import ActKind
 from nodeheal.services.intake.ingest import ingest
 from tests.support.acts import MemoryControlPlane
-from tests.support.console import ServedConsole, served
+from tests.support.console import ServedConsole, deployment_of, served
 from tests.support.hardware import reports_hardware
 from tests.support.jobs import ecs_job
 from tests.unit.builders import ACT, memory_ports, node, started_job, stored_node, xid
@@ -23,7 +24,10 @@ from tests.unit.builders import ACT, memory_ports, node, started_job, stored_nod
 A, B = "mi-0a1b2c3d4e5f60718", "mi-0b1b2c3d4e5f60718"
 KEY = "0" * 32
 HOSTILE = "<script>alert(1)</script>"
-PAGES = ("/", "/incidents", "/fleet", "/jobs", "/submit", "/report", f"/nodes/{A}", f"/nodes/{A}/drill", "/pools/demo")
+PAGES = (
+    *("/", "/incidents", "/fleet", "/jobs", "/submit", "/report", "/policy", "/policy/versions/1", "/doctor"),
+    *(f"/nodes/{A}", f"/nodes/{A}/drill", "/pools/demo"),
+)
 
 
 @pytest.fixture
@@ -57,10 +61,10 @@ def test_a_page_is_shown_to_who_has_entered_and_to_nobody_else(console: ServedCo
 
 
 def test_every_route_but_the_entrance_and_the_assets_asks_for_the_session(client: Client) -> None:
-    routes = Console(Session(1, Deployment(client, "", "", client.read_policy, str))).routes()
+    routes = Console(Session(1, deployment_of(client))).routes()
     with served(client) as console:
         for route in routes:
-            path = re.sub(r"\{\w+\}", "x", route.path)
+            path = re.sub(r"\{\w+\}|\{\w+:int\}", "1", route.path)
             if path in ("/enter", "/static"):
                 continue
             for method in getattr(route, "methods", None) or ():
@@ -249,6 +253,21 @@ def test_a_wrong_filter_is_named(console: ServedConsole, query: str) -> None:
     assert "Not done" in answer.text
 
 
+def test_a_fleet_too_large_for_links_is_read_in_parts_for_its_drawing(
+    console: ServedConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "CELLS", 1)
+    monkeypatch.setattr(app, "CELLS_AT_ONCE", 1)
+
+    page = console.get("/fleet?by=rack")
+
+    assert 'data-cells="/fleet/cells?by=rack"' in page.text
+    first = json.loads(console.get("/fleet/cells?by=rack").text)
+    last = json.loads(console.get(first["next"]).text)
+    assert [*first["nodes"], *last["nodes"]] == [["no rack", A, "FREE"], ["no rack", B, "FREE"]]
+    assert last["next"] is None
+
+
 def test_a_search_goes_to_what_has_the_name(client: Client, console: ServedConsole) -> None:
     ingest(xid(79, node_id=A), client.ports, ACT)
     [row] = client.incidents(client.ports.clock().replace(year=2000)).rows
@@ -266,14 +285,6 @@ def test_an_incident_is_exported_as_it_is_on_record(client: Client, console: Ser
     answer = console.get(f"/incidents/{row.incident}/export")
     assert json.loads(answer.text) == client.incident(row.incident).model_dump(mode="json")
     assert answer.headers["content-disposition"] == f'attachment; filename="{row.incident}.json"'
-
-
-def test_the_report_counts_the_incidents_of_its_time(client: Client, console: ServedConsole) -> None:
-    ingest(xid(79, node_id=A), client.ports, ACT)
-    assert "XID 79" in console.get("/report").text
-    exported = json.loads(console.get("/report/export?since=7d&pool=demo").text)
-    assert (exported["tally"]["incidents"], exported["pool"]) == (1, "demo")
-    assert console.get("/report?since=1y").status == 400
 
 
 def test_accelerators_are_shown_with_what_their_driver_says(client: Client, console: ServedConsole) -> None:
@@ -325,10 +336,21 @@ def test_a_job_is_submitted_once_from_its_file(client: Client, console: ServedCo
     assert console.get("/jobs/tiny").status == 200
 
 
+def test_of_form_and_file_the_one_that_was_changed_last_is_submitted(client: Client, console: ServedConsole) -> None:
+    form = {"f.name": "later", "f.pool": "demo", "f.nodes": "1", "f.image": "trainer:1", "f.command": "train"}
+
+    console.post("/submit", {"from": "form", "yaml": FILE, "key": KEY, **form})
+
+    [act] = acts_of(client)
+    assert isinstance(act, SubmitJob)
+    assert act.spec.name == "later"
+
+
 def test_a_file_that_is_refused_is_not_lost(client: Client, console: ServedConsole) -> None:
     answer = console.post("/submit", {"yaml": "name: tiny\npool: demo\n", "key": KEY})
     assert answer.status == 400
     assert "name: tiny" in answer.text
+    assert "name: tiny" in console.post("/submit", {"yaml": "name: tiny\n", "key": "short"}).text
     assert acts_of(client) == []
 
 

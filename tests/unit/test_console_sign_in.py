@@ -21,7 +21,7 @@ from lambdas.sign_in import BEGUN, CALLBACK, SESSION, SIGNED_OUT, SignIn, UserPo
 from nodeheal.adapters.aws import calls
 from nodeheal.adapters.aws.assumed_roles import AssumedRoles
 from nodeheal.api.client import Client
-from nodeheal.console.app import Console, Deployment, console_app
+from nodeheal.console.app import Console, console_app
 from nodeheal.console.gate import Visit
 from nodeheal.console.rendering import SUBJECTS
 from nodeheal.console.roles import DEEDS, EVERYTHING, Deed, OwnAct, Role, strongest
@@ -31,6 +31,7 @@ from nodeheal.contract.vocabulary import ActKind
 from nodeheal.services.intake.ingest import ingest
 from tests.support.acts import MemoryControlPlane
 from tests.support.cognito import Cognito, Person, cognito, signed
+from tests.support.console import deployment_of
 from tests.unit.builders import ACT, memory_ports, node, xid
 
 HOST = "a1b2c3d4e5.execute-api.eu-west-1.amazonaws.com"
@@ -135,7 +136,7 @@ def client() -> Client:
 @pytest.fixture
 def door(pool: Cognito, client: Client) -> SignIn:
     def welcome(person: str, role: Role, form_token: str) -> Visit:
-        deployment = Deployment(client, f"{person} ({role})", "here", client.read_policy, str, DEEDS[role])
+        deployment = deployment_of(client, who=f"{person} ({role})", may=DEEDS[role], look=None)
         return Visit(deployment, form_token)
 
     return SignIn(UserPool(pool.issuer, pool.address, pool.client_id, lambda: pool.client_secret), HOST, welcome)
@@ -187,7 +188,7 @@ def test_each_sign_in_has_secrets_of_its_own(browser: Browser) -> None:
 
 def test_every_route_but_the_sign_in_and_the_assets_asks_for_the_session(door: SignIn, browser: Browser) -> None:
     for route in Console(door).routes():
-        path = re.sub(r"\{\w+\}", "x", route.path)
+        path = re.sub(r"\{\w+\}|\{\w+:int\}", "1", route.path)
         if path in (CALLBACK, SIGNED_OUT, "/static"):
             continue
         for method in getattr(route, "methods", None) or ():
@@ -426,7 +427,7 @@ OFFERED: dict[Role, Set[Deed]] = {
     Role.operator: EVERYTHING,
 }
 ROUTES: dict[Deed, str] = {kind: kind.path for kind in SUBJECTS}
-ROUTES |= {ActKind.SUBMIT_JOB: "/submit", OwnAct.DRILL: f"/nodes/{A}/drill"}
+ROUTES |= {ActKind.SUBMIT_JOB: "/submit", OwnAct.DRILL: f"/nodes/{A}/drill", OwnAct.POLICY: "/policy/versions/1"}
 
 
 @pytest.mark.parametrize("role", Role)
@@ -453,11 +454,32 @@ def test_pages_offer_a_role_what_its_routes_take(browser: Browser, client: Clien
     for role in Role:
         pool.person, browser.cookies = Person("ada", (role.value,)), {}
         browser.sign_in()
-        for page in ("/", f"/nodes/{A}", f"/incidents/{row.incident}", "/jobs", "/pools/demo", "/fleet"):
+        for page in (
+            "/",
+            f"/nodes/{A}",
+            f"/incidents/{row.incident}",
+            "/jobs",
+            "/pools/demo",
+            "/fleet",
+            "/policy",
+            "/policy/versions",
+        ):
             text = browser.get(page).text
             offered = {deed for deed, path in ROUTES.items() if re.search(rf'(href|action)="{path}["?]', text)}
             assert offered <= OFFERED[role], (role, page)
     assert DEEDS == OFFERED
+
+
+def test_a_viewer_reads_the_policy_and_is_offered_no_change_of_it_and_nobody_a_doctor(
+    browser: Browser, client: Client, pool: Cognito
+) -> None:
+    pool.person = Person("ada", ("viewer",))
+    browser.sign_in()
+    page = browser.get("/policy")
+    assert (page.status, "<form id=" in page.text, "/doctor" in page.text) == (200, False, False)
+    for path in ("/policy", "/policy/change", "/policy/replay", "/policy/versions/1"):
+        assert browser.post(path, {"document": "{}", "over": "1", "why": "x"}).status == 403
+    assert browser.get("/doctor").status == 404
 
 
 def test_the_strongest_of_the_groups_counts() -> None:

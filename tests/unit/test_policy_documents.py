@@ -1,9 +1,7 @@
 """The policy documents as an operator handles them, against a small AppConfig that keeps its rules."""
 
 import base64
-import io
 import json
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -17,18 +15,13 @@ from nodeheal.adapters.aws.policy_documents import (
     Deployed,
     NotDeployed,
     PolicyDocuments,
-    PolicyPlace,
     deployed_node_roles,
     deployed_place,
 )
 from nodeheal.contract import names
-from nodeheal.domain.errors import NotFound
+from nodeheal.domain.errors import Conflict, NotFound
+from tests.support.appconfig import PLACE, FakeAppConfig, Json
 from tests.unit.builders import NOW
-
-Json = dict[str, Any]
-
-
-PLACE = PolicyPlace("a", "e", "p", "s")
 
 
 class FakeStacks:
@@ -48,64 +41,6 @@ class FakeStacks:
         if self.outputs is None:
             raise ClientError(self._refusal, "DescribeStacks")
         return {"Stacks": [{"Outputs": [{"OutputKey": k, "OutputValue": v} for k, v in self.outputs.items()]}]}
-
-
-class FakeAppConfig:
-    """AppConfig's hosted configuration in memory. `validator` returns why a document is refused, or an empty string."""
-
-    def __init__(self, validator: Callable[[str], str] = lambda text: "") -> None:
-        self.validator = validator
-        self.details: Json = {}
-        self.states = ["COMPLETE"]  # what a deployment goes through, one a look
-        self.events: list[Json] = []
-        self.stored: list[str] = []
-        self.deployments: list[Json] = []
-        self.started: list[Json] = []
-
-    def get_paginator(self, verb: str) -> "FakeAppConfig":
-        assert verb == "list_deployments"
-        return self
-
-    def paginate(self, **place: str) -> Iterator[Json]:
-        assert place == {"ApplicationId": PLACE.application, "EnvironmentId": PLACE.environment}
-        for item in reversed(self.deployments):  # one a page
-            yield {"Items": [item]}
-
-    def create_hosted_configuration_version(self, **asked: Any) -> Json:
-        if len(asked["Content"]) > 2_000_000:
-            raise self._error("PayloadTooLargeException", "too large", "CreateHostedConfigurationVersion")
-        self.stored.append(asked["Content"].decode())
-        return {"VersionNumber": len(self.stored)}
-
-    def get_hosted_configuration_version(self, **asked: Any) -> Json:
-        return {"Content": io.BytesIO(self.stored[asked["VersionNumber"] - 1].encode())}
-
-    def start_deployment(self, **asked: Any) -> Json:
-        self.started.append(asked)
-        why = self.validator(self.stored[int(asked["ConfigurationVersion"]) - 1])
-        if why:
-            raise self._error("BadRequestException", why, "StartDeployment")
-        self._left = list(self.states)
-        record = {
-            "DeploymentNumber": len(self.deployments) + 1,
-            "ConfigurationVersion": asked["ConfigurationVersion"],
-            "Description": asked["Description"],
-            "State": "DEPLOYING",
-            "StartedAt": NOW,
-            "EventLog": self.events,
-        }
-        self.deployments.append(record)
-        return record
-
-    def get_deployment(self, **asked: Any) -> Json:
-        record: Json = self.deployments[asked["DeploymentNumber"] - 1]
-        if record["State"] != "COMPLETE" and self._left:
-            record["State"] = self._left.pop(0)
-        return record
-
-    def _error(self, code: str, message: str, verb: str) -> ClientError:
-        response: Any = {"Error": {"Code": code, "Message": message}, **self.details}
-        return ClientError(response, verb)
 
 
 @pytest.fixture
@@ -240,6 +175,36 @@ def test_the_first_document_has_none_before_it(appconfig: FakeAppConfig) -> None
         rolled_back(documents, "worse")
 
     assert len(appconfig.deployments) == 1
+
+
+def test_a_change_is_refused_where_another_version_is_in_force_than_it_was_made_from(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one", "two")
+
+    with pytest.raises(Conflict, match=r"AppConfig version 2 is in force since .* was made from version 1"):
+        documents.apply("three", "unaware", over=1)
+    with pytest.raises(Conflict):
+        documents.deploy(1, "unaware", over=1)
+
+    assert appconfig.stored == ["one", "two"]
+    assert documents.apply("three", "aware", over=2).version == 3
+
+
+def test_the_first_document_is_made_from_an_empty_one(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig)
+    base = documents.base()
+
+    assert (base.text, base.version, base.is_same("{}")) == ("{}", 0, False)
+    assert documents.apply("{}", "first", over=0).is_same("{ }")
+
+
+def test_earlier_documents_are_listed_and_read_if_they_were_in_force(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one", "two", "three")
+    appconfig.stored.append("never deployed")
+
+    assert [deployed.text for deployed in documents.recent(2)] == ["three", "two"]
+    assert documents.applied(1) == "one"
+    with pytest.raises(NotFound, match="version 4 of the policy document was never in force"):
+        documents.applied(4)
 
 
 def test_a_rollback_brings_back_the_document_before_with_its_own_reason(appconfig: FakeAppConfig) -> None:

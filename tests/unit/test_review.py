@@ -214,6 +214,20 @@ def test_a_tally_counts_causes_endings_and_who_comes_again() -> None:
     assert stats.nodes_again == {first.node_id: 2}
 
 
+def test_a_tally_counts_racks_and_each_day_from_the_first_to_the_last() -> None:
+    first = replace(recovered().review(), rack="r1")
+    later = first.opened_at + timedelta(days=2)
+    handed = replace(first, incident_id="inc-2", opened_at=later, ending=Ending.HANDED_TO_A_HUMAN)
+    of_program = replace(first, incident_id="inc-3", opened_at=later, is_of_program=True)
+
+    stats = summarize([first, handed, of_program])
+
+    assert stats.by_rack == {"r1": 2}
+    assert [(day.incidents, day.recovered) for day in stats.days] == [(1, 1), (0, 0), (2, 1)]
+    assert stats.days[0].day == first.opened_at.date()
+    assert stats.days[2].lost_accelerator_hours == pytest.approx(2 * first.lost_accelerator_hours)
+
+
 def test_what_a_human_has_approved_was_not_recovered_by_nodeheal_alone() -> None:
     approved = recovered().said("answer-0001", 90, "approved by ada: go", kind="answer").review()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from nodeheal.contract import names
 from nodeheal.contract.json_text import read_json
-from nodeheal.domain.errors import NodehealError, NotFound
+from nodeheal.domain.errors import Conflict, NodehealError, NotFound
 
 DEPLOY_SECONDS = 120
 _LOOK_EVERY_SECONDS = 1.0
@@ -27,6 +27,10 @@ class Deployed:
     deployment: int
     at: str
     why: str
+
+    def is_same(self, text: str) -> bool:
+        """Return whether this text is the same document. No text is one that was never applied."""
+        return self.version > 0 and document_of(self.text) == document_of(text)
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,31 @@ class PolicyDocuments:
             raise NotFound("no policy document has been deployed yet")
         return self._deployed(int(history[0]["DeploymentNumber"]))
 
-    def apply(self, text: str, why: str) -> Deployed:
-        """Store and deploy the document. Raises NotDeployed: the validator or AppConfig refused it."""
+    def base(self) -> Deployed:
+        """Return what a change is made from: the document in force, or an empty one of version 0 where none was ever
+        applied, for functions take the default then.
+        """
+        try:
+            return self.in_force()
+        except NotFound:
+            return Deployed("{}", version=0, deployment=0, at="", why="")
+
+    def recent(self, most: int) -> list[Deployed]:
+        """Return the newest completed deployments, the newest first."""
+        return [self._deployed(int(item["DeploymentNumber"])) for item in self.history()[:most]]
+
+    def applied(self, version: int) -> str:
+        """Return the text of a version that was in force. Raises NotFound."""
+        if version not in {int(item["ConfigurationVersion"]) for item in self.history()}:
+            raise NotFound(f"version {version} of the policy document was never in force")
+        return self._text(version)
+
+    def apply(self, text: str, why: str, over: int | None = None) -> Deployed:
+        """Store and deploy the document. Raises NotDeployed: the validator or AppConfig refused it.
+
+        `over`: the version that it was made from. Raises Conflict where another one is in force by now.
+        """
+        self._refuse_unless_in_force(over)
         with _refusals_told("the document"):
             stored = self._client.create_hosted_configuration_version(
                 ApplicationId=self._place.application,
@@ -129,10 +156,24 @@ class PolicyDocuments:
                 ContentType="application/json",
                 Description=why[:1024],
             )
-        return self.deploy(int(stored["VersionNumber"]), why)
+        return self._deploy(int(stored["VersionNumber"]), why)
 
-    def deploy(self, version: int, why: str) -> Deployed:
-        """Deploy a stored document. Raises NotDeployed: the validator or AppConfig refused it."""
+    def deploy(self, version: int, why: str, over: int | None = None) -> Deployed:
+        """Deploy a stored document. Raises as `apply`."""
+        self._refuse_unless_in_force(over)
+        return self._deploy(version, why)
+
+    def _refuse_unless_in_force(self, over: int | None) -> None:
+        if over is None:
+            return
+        now = self.base()
+        if now.version != over:
+            raise Conflict(
+                f"nothing was changed: AppConfig version {now.version} is in force since {now.at} ({now.why}), and this"
+                f" change was made from version {over}; look at what is in force now, and make the change there"
+            )
+
+    def _deploy(self, version: int, why: str) -> Deployed:
         with _refusals_told(f"version {version}"):
             started = self._client.start_deployment(
                 ApplicationId=self._place.application,

@@ -31,6 +31,21 @@ def find(ecs: "ECSClient", cluster: str, instance_id: str) -> str | None:
     return None
 
 
+def words_of(ecs: "ECSClient", cluster: str, instance_id: str) -> str:
+    """Return what ECS says of the machine now: whether it takes tasks, is connected, and how many tasks it has."""
+    arn = find(ecs, cluster, instance_id)
+    if arn is None:
+        return f"no container instance of cluster {cluster}"
+    with throttles_named("DescribeContainerInstances"):
+        described = ecs.describe_container_instances(cluster=cluster, containerInstances=[arn])["containerInstances"]
+    if not described:
+        return f"no container instance of cluster {cluster} any more"
+    [instance] = described
+    connected = "connected" if instance["agentConnected"] else "not connected"
+    tasks = f"{instance['runningTasksCount']} running and {instance['pendingTasksCount']} pending"
+    return f"{instance['status']}, its ECS agent {connected}, tasks: {tasks}"
+
+
 def tags_by_machine(ecs: Any, cluster: str) -> dict[str, dict[str, str]]:
     """Return the tags of each container instance of the cluster, by machine; of the connected one where there
     are two.

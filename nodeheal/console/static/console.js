@@ -73,6 +73,17 @@
     document.getElementById("q").focus();
   });
 
+  // Of a job's form and its file, the one that was changed last is meant.
+  document.addEventListener("input", (event) => {
+    const from = event.target.form?.elements.namedItem("from");
+    if (from) from.value = event.target.id === "yaml" ? "yaml" : "form";
+  });
+
+  // Enter in a field of it says that the field is filled in, not that the job is.
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.target.matches("#form input")) event.preventDefault();
+  });
+
   // One press, one act: the form is sent once.
   document.addEventListener("submit", (event) => {
     if (event.target.method !== "post") return;

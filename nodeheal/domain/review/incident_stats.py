@@ -2,10 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, timedelta
 from statistics import fmean, median
 
+from nodeheal.contract.vocabulary import Ending
 from nodeheal.domain.review.review import Review
 
 OFTEN = 2  # incidents that make a repeat offender
@@ -19,6 +21,16 @@ class Spread:
     mean: float
     median: float
     p90: float  # nearest rank: so many took this long or less
+
+
+@dataclass(frozen=True)
+class DayStats:
+    """What was opened on one day: faults that were found, how many of them ended RECOVERED, and hours lost by all."""
+
+    day: date
+    incidents: int
+    recovered: int
+    lost_accelerator_hours: float
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,8 @@ class IncidentStats:
     by_ending: dict[str, int]
     accelerators_again: dict[str, int]  # serial -> incidents; without those of a job's own program, as in nodes_again
     nodes_again: dict[str, int]
+    by_rack: dict[str, int]  # of nodes that say their rack; without those of a job's own program
+    days: tuple[DayStats, ...]  # in UTC, from the first with an incident to the last
     lost_accelerator_hours: float
 
 
@@ -54,8 +68,23 @@ def summarize(reviews: Sequence[Review]) -> IncidentStats:
         by_ending=_most_first(Counter((review.ending or review.state).value for review in found)),
         accelerators_again=_again(Counter(review.serial for review in of_nodes if review.serial)),
         nodes_again=_again(Counter(review.node_id for review in of_nodes)),
+        by_rack=_most_first(Counter(review.rack for review in of_nodes if review.rack)),
+        days=tuple(_days(real)),
         lost_accelerator_hours=round(sum(review.lost_accelerator_hours for review in real), 3),
     )
+
+
+def _days(real: Sequence[Review]) -> Iterator[DayStats]:
+    by_day: dict[date, list[Review]] = {}
+    for review in real:
+        by_day.setdefault(review.opened_at.astimezone(UTC).date(), []).append(review)
+    for after in range((max(by_day) - min(by_day)).days + 1 if by_day else 0):
+        day = min(by_day) + timedelta(days=after)
+        opened = by_day.get(day, [])
+        found = [review for review in opened if review.is_found]
+        recovered = sum(review.ending is Ending.RECOVERED for review in found)
+        lost = round(sum(review.lost_accelerator_hours for review in opened), 3)
+        yield DayStats(day, len(found), recovered, lost)
 
 
 def spread(seconds: Sequence[float]) -> Spread:

@@ -106,6 +106,7 @@ class Review:
     fault_page: str
     component: str | None
     serial: str | None
+    rack: str | None
     is_drill: bool
     asked_by_hand: str  # by whom, and why; empty: nobody asked, it was found
     is_found: bool  # a fault was found; False: an operator asked for it, or its node is new
@@ -146,6 +147,7 @@ def review_of(history: History, accelerators: Accelerators, now: datetime) -> Re
         fault_page=_fault_page(root),
         component=root.component,
         serial=root.component_serial,
+        rack=root.labels.get("rack"),
         is_drill=history.is_drill,
         is_found=not incident.is_of_new_node and root.code != OPERATOR_REQUEST,
         is_of_program=(root.source, root.family) == (JOB_SOURCE, Family.task)
