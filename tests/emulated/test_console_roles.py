@@ -21,7 +21,7 @@ from tests.unit.test_console_sign_in import KEY, OWN, Browser
 pytestmark = pytest.mark.emulated
 POOL = "demo"
 # Jobs' logs, plans and drills are of researchers and operators.
-PAGES = ("/", "/incidents", "/report", "/fleet", "/jobs", f"/pools/{POOL}")
+PAGES = ("/", "/incidents", "/report", "/fleet", "/jobs", f"/pools/{POOL}", "/policy", "/policy/versions")
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +99,7 @@ def test_each_role_sees_its_pages_and_has_its_acts_done_under_the_persons_name(
         assert browser.post("/submit/plan", plan).status == (200 if may_submit else 403)
         assert browser.get(f"/acts/drain?node={node}").status == (200 if role is Role.operator else 403)
         assert browser.get(f"/nodes/{node}/drill").status == (200 if role is Role.operator else 403)
+        assert browser.get("/policy/versions/1").status == (200 if role is Role.operator else 403)
         done = browser.post("/acts/drain", drain)
         assert done.status == (303 if role is Role.operator else 403), (role, done.text)
     shown = browser.get(done.headers["location"]).text
