@@ -27,9 +27,9 @@ def on() -> Template:
     return synthesize({"nodeheal": {**EMAILS, "console": {"domain_prefix": PREFIX}}})
 
 
-def one(template: Template, kind: str, name: str = "Console") -> dict[str, Any]:
-    [found] = [i for i, _ in template.of_type(kind) if i.startswith(name)]
-    return properties(template, found, HERE)
+def only(template: Template, kind: str, name: str = "Console") -> dict[str, Any]:
+    [logical_id] = [i for i, _ in template.of_type(kind) if i.startswith(name)]
+    return properties(template, logical_id, HERE)
 
 
 def test_without_the_setting_nothing_of_it_is_created(real: Template) -> None:
@@ -52,7 +52,7 @@ def test_with_it_the_rest_of_the_stack_stays_as_it_is(real: Template, on: Templa
 
 
 def test_the_function_may_assume_the_three_roles_and_nothing_else(on: Template) -> None:
-    role = one(on, "AWS::IAM::Role", FUNCTION_ROLE)
+    role = only(on, "AWS::IAM::Role", FUNCTION_ROLE)
     [policy] = role["Policies"]
     statements = policy["PolicyDocument"]["Statement"]
     assumed = [s for s in statements if "sts:AssumeRole" in as_list(s["Action"])]
@@ -69,16 +69,16 @@ def test_the_function_may_assume_the_three_roles_and_nothing_else(on: Template) 
 
 @pytest.mark.parametrize("role", Role)
 def test_a_role_trusts_the_function_alone_and_has_the_policies_of_its_commands(on: Template, role: Role) -> None:
-    found = filled(role_named(on, f"nodeheal-console-{role}-{{region}}"), on, HERE)
-    of_function = one(on, "AWS::Lambda::Function")["Role"]
+    deployed = filled(role_named(on, f"nodeheal-console-{role}-{{region}}"), on, HERE)
+    of_function = only(on, "AWS::Lambda::Function")["Role"]
 
-    assert found["AssumeRolePolicyDocument"]["Statement"] == [
+    assert deployed["AssumeRolePolicyDocument"]["Statement"] == [
         {"Action": "sts:AssumeRole", "Effect": "Allow", "Principal": {"AWS": of_function}}
     ]
     policies = [f"arn:aws:iam::{HERE.account}:policy/{name.format(region=HERE.region)}" for name in POLICIES_OF[role]]
-    assert found["ManagedPolicyArns"] == policies
-    assert "Policies" not in found
-    assert "PermissionsBoundary" not in found
+    assert deployed["ManagedPolicyArns"] == policies
+    assert "Policies" not in deployed
+    assert "PermissionsBoundary" not in deployed
 
 
 @pytest.mark.parametrize("role", Role)
@@ -105,17 +105,17 @@ def test_people_sign_in_by_a_code_with_a_secret_and_come_back_to_this_console_on
     assert client["ExplicitAuthFlows"] == ["ALLOW_REFRESH_TOKEN_AUTH"]
     assert client["PreventUserExistenceErrors"] == "ENABLED"
     assert (client["IdTokenValidity"], client["TokenValidityUnits"]["IdToken"]) == (8, "hours")
-    assert "Secret" not in json.dumps(one(on, "AWS::Lambda::Function")["Environment"])
+    assert "Secret" not in json.dumps(only(on, "AWS::Lambda::Function")["Environment"])
 
 
 def test_nobody_signs_up_by_themselves_and_passwords_are_long(on: Template) -> None:
-    pool = one(on, "AWS::Cognito::UserPool")
+    pool = only(on, "AWS::Cognito::UserPool")
     optional = synthesize({"nodeheal": {"console": {"domain_prefix": PREFIX, "mfa": "optional"}}})
 
     assert pool["AdminCreateUserConfig"] == {"AllowAdminCreateUserOnly": True}
     assert pool["Policies"]["PasswordPolicy"]["MinimumLength"] == 14
     assert (pool["MfaConfiguration"], pool["EnabledMfas"]) == ("ON", ["SOFTWARE_TOKEN_MFA"])
-    assert one(optional, "AWS::Cognito::UserPool")["MfaConfiguration"] == "OPTIONAL"
+    assert only(optional, "AWS::Cognito::UserPool")["MfaConfiguration"] == "OPTIONAL"
     groups = [r["Properties"] for _, r in on.of_type("AWS::Cognito::UserPoolGroup")]
     assert {group["GroupName"] for group in groups} == set(Role)
     assert [group for group in groups if "RoleArn" in group] == []
@@ -135,7 +135,7 @@ def test_its_requests_are_bounded_and_its_logs_are_kept_as_long_as_the_others(on
 
 
 def test_its_function_has_a_bundle_of_its_own(on: Template) -> None:
-    function = one(on, "AWS::Lambda::Function")
+    function = only(on, "AWS::Lambda::Function")
 
     assert function["Handler"] == "lambdas.console.handler"
     bundles = [r["Properties"]["Code"]["S3Key"] for _, r in on.of_type("AWS::Lambda::Function")]

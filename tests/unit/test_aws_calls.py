@@ -80,11 +80,11 @@ def test_the_calls_of_two_people_at_a_time_are_never_mixed() -> None:
     meeting = Barrier(len(people))
 
     def call() -> list[str]:
-        found = []
+        keys = []
         for service in ("dynamodb", "ssm", "dynamodb"):
             meeting.wait()
-            found.append(key_of(calls.client(service)))
-        return found
+            keys.append(key_of(calls.client(service)))
+        return keys
 
     def context_of(caller: calls.Caller) -> Context:
         with calls.calling_as(caller):
