@@ -152,7 +152,7 @@ requirements: $(VENV)/.requirements ## pin again, after an edit of a requirement
 	@$(COMPILE) requirements-dev.in -o requirements-dev.txt
 	@$(COMPILE) -c requirements-dev.txt requirements.in -o requirements.txt
 	@$(COMPILE) requirements-docs.in -o requirements-docs.txt
-	@cd lambdas && ../$(COMPILE) requirements.in -o requirements.txt
+	@cd lambdas && for pins in requirements requirements-console; do ../$(COMPILE) $$pins.in -o $$pins.txt; done
 	@cd packaging/agent && for pins in requirements pip; do ../../$(COMPILE) $$pins.in -o $$pins.txt; done
 
 audit: setup ## whether advisories are known of what is pinned (pip-audit; asks pypi.org)

@@ -116,7 +116,8 @@ def quarantine(function: str, body: str, why: str) -> None:
 def links() -> Links:
     """Makes and reads approval links. A new key voids every link of the old one within `_SECRET_SECONDS`."""
     key = get_secret(os.environ[names.ENV_APPROVAL_KEY_ARN], max_age=_SECRET_SECONDS)  # Powertools caches it so long
-    return Links(os.environ.get(names.ENV_APPROVAL_URL, ""), str(key).encode())
+    of_console = os.environ.get(names.CONSOLE_URL_VARIABLE, "")
+    return Links(os.environ.get(names.ENV_APPROVAL_URL, ""), str(key).encode(), of_console)
 
 
 @cache

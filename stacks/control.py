@@ -19,8 +19,10 @@ from stacks.agent_release import DOCUMENT as INSTALL
 from stacks.agent_release import AgentRelease
 from stacks.alarms import Parts, build_alarms
 from stacks.approval_api import ApprovalApi
-from stacks.bundling import code_asset
+from stacks.bundling import CONSOLE_BUNDLE, code_asset
 from stacks.channels import build_channels, chats_of, deployed_channels
+from stacks.console import SPEC as CONSOLE
+from stacks.console import Around, Console
 from stacks.dashboard import build_dashboard, build_nodes_dashboard
 from stacks.functions import (
     FUNCTIONS,
@@ -46,7 +48,7 @@ from stacks.permission import (
 )
 from stacks.policy_store import VALIDATOR, PolicyStore
 from stacks.rules import BrokenWorkflow, connect_routes, keep_warm, page_on_broken_workflow, sweep_regularly
-from stacks.settings import REPOSITORY, Settings
+from stacks.settings import REPOSITORY, ConsoleSetting, Settings
 from stacks.state import KEPT, QUEUED, State, sent_by_rules
 from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow, build_workflow
 
@@ -93,6 +95,7 @@ class Control:
             self._document(stem)
         self.agent_release = AgentRelease(self._stack, settings, state.node_roles, self.functions["ingest"])
         self.operators = OperatorPolicy(self._stack, self._places)
+        self.console = self._console(settings.console) if settings.console is not None else None
 
     def outputs(self) -> dict[str, str]:
         """Return the stack's outputs for tools, by name."""
@@ -105,8 +108,23 @@ class Control:
             names.ACTS_OUTPUT: self.acts.url,
             **({names.FUNCTION_GROUPS_OUTPUT: ",".join(vpc.security_groups)} if (vpc := self._settings.vpc) else {}),
             **self.operators.outputs(),
+            **(self.console.outputs() if self.console is not None else {}),
             **self.agent_release.outputs(),
         }
+
+    def _console(self, setting: ConsoleSetting) -> Console:
+        around = Around(
+            code=code_asset(self._settings, CONSOLE_BUNDLE),
+            architecture=ARCHITECTURES[self._settings.architecture],
+            table=self._state.table.table_name,
+            acts_url=self.acts.url,
+            policies=self.operators.by_name,
+            places=self._places,
+            keep_logs=self._keep_logs,
+        )
+        console = Console(self._stack, setting, around)
+        self.functions["wait_for_approval"].add_environment(names.CONSOLE_URL_VARIABLE, console.url)
+        return console
 
     def _deployed_places(self) -> dict[str, str]:
         """Return the value of each {place} in a permission."""
@@ -294,8 +312,9 @@ class Control:
 
     def _watched_parts(self) -> Parts:
         state = self._state
+        of_console = {CONSOLE.stem: CONSOLE.deployed_name} if self._settings.console is not None else {}
         return Parts(
-            functions={stem: function.function_name for stem, function in self.functions.items()},
+            functions={stem: function.function_name for stem, function in self.functions.items()} | of_console,
             queues={stem: queue.queue_name for stem, queue in state.queues.items()},
             dead_queues={"Events": state.event_dlq.queue_name, "Undelivered": self._undelivered.queue_name},
             quarantine=state.quarantine.queue_name,

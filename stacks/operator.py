@@ -343,6 +343,12 @@ class OperatorPolicy(Construct):
             "DoctorPolicy": self._make("DoctorPolicy", DOCTOR_POLICY_NAME, every_permission(DOCTOR_COMMANDS), places),
             "JobsPolicy": self._make("JobsPolicy", JOBS_POLICY_NAME, every_permission(JOB_COMMANDS), places),
         }
+        self.by_name: Mapping[str, iam.IManagedPolicy] = {
+            VIEWER_POLICY_NAME: self._policies["ViewerPolicy"],
+            POLICY_NAME: self._policies["Policy"],
+            DOCTOR_POLICY_NAME: self._policies["DoctorPolicy"],
+            JOBS_POLICY_NAME: self._policies["JobsPolicy"],
+        }
 
     def outputs(self) -> dict[str, str]:
         """Return the stack's outputs for tools, by name."""

@@ -60,6 +60,18 @@ def _is_not_email(name: str) -> str:
 ChannelName = Annotated[str, Field(pattern=CHANNEL_NAME), AfterValidator(_is_not_email)]
 
 
+def _is_free_of_reserved_words(prefix: str) -> str:
+    for word in ("aws", "amazon", "cognito"):
+        if word in prefix:
+            raise ValueError(f"Cognito takes no prefix with {word} in it")
+    return prefix
+
+
+DomainPrefix = Annotated[
+    str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"), AfterValidator(_is_free_of_reserved_words)
+]
+
+
 def _is_agent_wheel(path: str) -> str:
     if not re.match(AGENT_WHEEL, Path(path).name) or not (REPOSITORY / path).is_file():
         raise ValueError(f"{path} must be the file of a wheel of nodeheal")
@@ -119,6 +131,15 @@ class VpcSetting(BaseModel):
 
     subnets: tuple[SubnetId, ...] = Field(min_length=1, max_length=16)
     security_groups: tuple[SecurityGroupId, ...] = Field(min_length=1, max_length=5)
+
+
+class ConsoleSetting(BaseModel):
+    """The console that people sign in to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    domain_prefix: DomainPrefix = Field(description="of the address of the sign-in; nobody else in the Region has it")
+    mfa: Literal["required", "optional"] = Field(default="required", description="a second factor, by an app")
 
 
 def _is_whole(channel: ChannelSetting) -> ChannelSetting:
@@ -184,6 +205,10 @@ class Settings(BaseModel):
         ge=0,
         le=20_000,
         description="write capacity for heartbeats a second: nodes over their interval, and a fifth more; 0: on demand",
+    )
+    console: ConsoleSetting | None = Field(
+        default=None,
+        description="a console that people sign in to at Cognito, beside the one on each person's machine; null: none",
     )
     node_dashboard: bool = Field(
         default=False,

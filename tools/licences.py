@@ -16,6 +16,7 @@ LOCKS = {
     "by the agent, on nodes": wheelhouse.AGENT_PINS,
     "to install the agent on nodes": wheelhouse.PIP_PINS,
     "in the functions": REPOSITORY / "lambdas" / "requirements.txt",
+    "in the console's function": REPOSITORY / "lambdas" / "requirements-console.txt",
     "to deploy": REPOSITORY / "requirements.txt",
     "for tests, sandbox and tools": REPOSITORY / "requirements-dev.txt",
     "for the docs site": REPOSITORY / "requirements-docs.txt",

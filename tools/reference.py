@@ -9,6 +9,7 @@ from typing import Any
 from nodeheal.contract import names
 from stacks import operator
 from stacks.agent_release import DOWNLOAD
+from stacks.console import SPEC as CONSOLE
 from stacks.functions import FUNCTIONS, pass_task_roles, publish_to_channels, read_image_parameters
 from stacks.job_output import EXECUTION_PERMISSIONS, pull_from_others
 from stacks.machine_permissions import on_hyperpod
@@ -67,6 +68,7 @@ def _iam() -> str:
     parameters = read_image_parameters(("{each of the setting image_parameter_arns}",))
     repositories = pull_from_others(("{each of the setting image_repository_arns}",))
     role_setting = pass_task_roles(("{each of the setting task_role_arns}",))
+    lines += ["", "## console, where the setting console has a console created", "", *_table(CONSOLE.permissions)]
     lines += ["", "## launch_gang, where the setting task_role_arns names roles", "", *_table((role_setting,))]
     lines += [
         "",

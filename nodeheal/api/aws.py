@@ -8,6 +8,7 @@ from nodeheal.contract import names
 
 if TYPE_CHECKING:
     from nodeheal.adapters.aws.acts import ActsApi
+    from nodeheal.adapters.aws.policy_documents import PolicyDocuments
     from nodeheal.api.client import Client
     from nodeheal.contract.vocabulary import ChannelKind
     from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -55,6 +56,21 @@ def policy_copy(table: str) -> "RecoveryPolicy":
     return last_good(Table(client("dynamodb"), table)) or RecoveryPolicy()
 
 
+def policy_documents() -> "PolicyDocuments":
+    """Return the policy documents of the deployed stack."""
+    from nodeheal.adapters.aws.calls import client
+    from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
+
+    return PolicyDocuments(client("appconfig"), deployed_place(client("cloudformation")))
+
+
+def policy_in_force() -> "RecoveryPolicy":
+    """Return the policy document of the deployed stack that is in force."""
+    from nodeheal.domain.policy.policy import parse_policy
+
+    return parse_policy(policy_documents().in_force().text)
+
+
 def channels() -> "dict[str, ChannelKind]":
     """Return the channels of the deployed stack."""
     from nodeheal.adapters.aws.calls import client
@@ -73,11 +89,10 @@ def refuse_restored(ports: "Ports") -> None:
 
 def control_plane() -> "ActsApi":
     """Return what does acts for the caller."""
-    import boto3
-
     from nodeheal.adapters.aws.acts import ActsApi
+    from nodeheal.adapters.aws.calls import session
 
-    return ActsApi(_acts_url, boto3.Session)
+    return ActsApi(_acts_url, session)
 
 
 def _acts_url() -> str:

@@ -31,14 +31,15 @@ def console(
     Nobody else gets in: it listens on 127.0.0.1 and asks for the key of the address that it prints. Ctrl-C ends it.
     """
     import uvicorn
+    from botocore.exceptions import BotoCoreError, ClientError
 
     from nodeheal.console.app import console_app
     from nodeheal.console.gate import Session
 
     with clearly():
         deployment = _deployment(table)
-    session = Session(port)
-    app = console_app(deployment, session)
+    session = Session(port, deployment)
+    app = console_app(session, (BotoCoreError, ClientError))
     server = uvicorn.Server(uvicorn.Config(app, HOST, port, log_level="warning", server_header=False))
     try:
         listening = server.config.bind_socket()
@@ -55,8 +56,6 @@ def console(
 
 def _deployment(table: str) -> "Deployment":
     """Whose credentials act, and where. One read shows that they do."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
     from nodeheal.adapters.aws.calls import client
     from nodeheal.api import aws, records
     from nodeheal.api.client import Client
@@ -77,7 +76,6 @@ def _deployment(table: str) -> "Deployment":
         documents=cache(connect.policy_documents),
         look=partial(findings, table),
         manifests=connect.kubernetes_manifests,
-        errors=(BotoCoreError, ClientError),
         scheduler_words=lambda node: list(_scheduler_words(records.node(node, world))),
         scheduler_jobs=lambda pools: scheduler_jobs(pools or world.fleet_index.pools(), world),
     )

@@ -1,11 +1,12 @@
 """The console's pages and acts, over the API. It decides nothing: what is shown is a view, what is done is an act."""
 
+import hmac
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from pydantic import TypeAdapter
 from starlette.applications import Starlette
@@ -35,12 +36,13 @@ from nodeheal.api.views import Fact, FleetView, NodeRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
 from nodeheal.console.asked import SINCE, chosen, pools_of
 from nodeheal.console.doctor_page import DoctorPage
-from nodeheal.console.gate import ENTRANCE, SESSION_SECONDS, Gate, Session
+from nodeheal.console.gate import Door, Gate, Visit, visit
 from nodeheal.console.job_form import fields_of, text_of
 from nodeheal.console.manifest_pages import ManifestPages
 from nodeheal.console.policy_pages import PolicyPages
 from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of, with_cursor
 from nodeheal.console.report_pages import ReportPages
+from nodeheal.console.roles import EVERYTHING, Deed, OwnAct
 from nodeheal.contract.acts import ACTS, Act, ActDone, Key, RecoveryRequested, SubmitJob
 from nodeheal.contract.vocabulary import ActKind, Availability, Ending, Family, IncidentState, JobState
 from nodeheal.domain.errors import Conflict, NodehealError, NotFound
@@ -71,9 +73,10 @@ class Deployment:
     """What the console is about: whose credentials act, and where.
 
     `in_force`: the policy document, for drills and submissions; `in_words`: why something failed, None: it is a fault
-    of nodeheal's; `documents`: the policy documents, to change them; `look`: the findings of `nodeheal doctor`;
-    `errors`: what calls of AWS raise; `scheduler_words`: what a node's scheduler says of it now; `scheduler_jobs`:
-    the jobs that schedulers of their own run in pools; `manifests`: creates such jobs in Kubernetes.
+    of nodeheal's; `documents`: the policy documents, to change them; `look`: the findings of `nodeheal doctor`, None:
+    it is not looked from here; `scheduler_words`: what a node's scheduler says of it now; `scheduler_jobs`: the jobs
+    that schedulers of their own run in pools; `manifests`: creates such jobs in Kubernetes, None: not from here; `may`:
+    what pages offer, and what routes do not refuse.
     """
 
     client: Client
@@ -82,30 +85,44 @@ class Deployment:
     in_force: Callable[[], RecoveryPolicy]
     in_words: Callable[[Exception], str | None]
     documents: Callable[[], PolicyDocuments]
-    look: Callable[[], Iterator[Finding]]
-    manifests: Callable[[], KubernetesManifests]
-    errors: tuple[type[Exception], ...] = ()
+    look: Callable[[], Iterator[Finding]] | None = None
+    manifests: Callable[[], KubernetesManifests] | None = None
     scheduler_words: Callable[[str], Sequence[Fact]] = lambda node: ()
     scheduler_jobs: Callable[[Sequence[str]], Sequence[SchedulerJobRow]] = lambda pools: ()
+    may: frozenset[Deed] = EVERYTHING
 
 
 class Console:
-    """The handlers of all routes."""
+    """The handlers of all routes. Each answers a visit, with the credentials of who has come."""
 
-    def __init__(self, deployment: Deployment, session: Session) -> None:
-        self._of, self._session, self._client = deployment, session, deployment.client
-        self._pages = PageWriter({"who": deployment.who, "where": deployment.where, "version": __version__})
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._pages = PageWriter({"version": __version__})
+
+    @property
+    def _visit(self) -> Visit:
+        now = visit()
+        assert now is not None, "the gate lets nobody else reach a page"
+        return now
+
+    @property
+    def _of(self) -> Deployment:
+        return self._visit.deployment
+
+    @property
+    def _client(self) -> Client:
+        return self._of.client
 
     def routes(self) -> list[Route | Mount]:
         """Return every route."""
         return [
-            Route(ENTRANCE, self._enter),
+            *self._door.routes(),
             Route("/leave", self._leave, methods=["POST"]),
             Route("/", self._now),
             Route("/incidents", self._incidents),
             Route("/incidents/{incident}", self._incident),
             Route("/incidents/{incident}/export", self._export),
-            *ReportPages(self._client, self._show).routes(),
+            *ReportPages(lambda: self._client, self._show).routes(),
             Route("/fleet", self._fleet),
             Route("/fleet/cells", self._cells),
             Route("/nodes/{node}", self._node),
@@ -120,28 +137,18 @@ class Console:
             Route("/submit", self._write_job, methods=["GET"]),
             Route("/submit", self._submit, methods=["POST"]),
             Route("/submit/plan", self._plan, methods=["POST"]),
-            *ManifestPages(self._client, self._of.manifests, self._show, self._form).routes(),
-            *PolicyPages(self._client, self._of.who, self._of.documents, self._show, self._form).routes(),
-            *DoctorPage(self._of.look, self._show).routes(),
+            *ManifestPages(lambda: self._of, self._show, self._form, self._refuse_unless_may).routes(),
+            *PolicyPages(lambda: self._of, self._show, self._form, self._refuse_unless_may).routes(),
+            *DoctorPage(lambda: self._of.look, self._show).routes(),
             Route("/search", self._search),
             Route("/acts/{act}", self._ask, methods=["GET"]),
             Route("/acts/{act}", self._do, methods=["POST"]),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ]
 
-    def _enter(self, request: Request) -> Response:
-        """Begin the session with the key of the printed address, and go on to a page of ours."""
-        value = self._session.begin(request.query_params.get("key", ""))
-        if value is None:
-            return PlainTextResponse("This key is not of this console. Open the address that it has printed.\n", 403)
-        answer = RedirectResponse(own_address(request.query_params.get("next", "/")), 303)
-        answer.set_cookie(self._session.cookie, value, SESSION_SECONDS, httponly=True, samesite="lax", path="/")
-        return answer
-
     async def _leave(self, request: Request) -> Response:
         await self._form(request)
-        self._session.end()
-        return PlainTextResponse("You are signed out. The address that `nodeheal console` has printed lets you in.\n")
+        return self._door.leave()
 
     def _now(self, request: Request) -> Response:
         return self._show(request, "now.html", fleet=self._client.fleet())
@@ -214,6 +221,7 @@ class Console:
 
     def _preview_drill(self, request: Request) -> Response:
         """Say what would follow if the node reported this Xid."""
+        self._refuse_unless_may(OwnAct.DRILL)
         node, xid = request.path_params["node"], _xid(request.query_params.get("xid", "79"))
         facts: tuple[Fact, ...] = ()
         refused = ""
@@ -228,6 +236,7 @@ class Console:
         return self._show(request, "drill.html", node=node, xid=xid, facts=facts, refused=refused, xids=xids)
 
     async def _drill(self, request: Request) -> Response:
+        self._refuse_unless_may(OwnAct.DRILL)
         form, node = await self._form(request), request.path_params["node"]
         why = " ".join(_needed(form, "why").split())
 
@@ -271,6 +280,7 @@ class Console:
 
     def _write_job(self, request: Request) -> Response:
         """The empty form, or one with what the address says: `?pool=a&only_nodes=…` from the fleet."""
+        self._refuse_unless_may(ActKind.SUBMIT_JOB)
         asked = request.query_params
         given = {name: "\n".join(asked.getlist(name)) for name in asked}
         return self._show_job(request, text_of(given) if given else "")
@@ -280,12 +290,14 @@ class Console:
 
         The form's fields begin with `f.`; the file is `yaml`. `from` says which of the two was changed last.
         """
+        self._refuse_unless_may(ActKind.SUBMIT_JOB)
         form = await self._form(request)
         text, is_of_form = _job_text(form), form.get("from") == "form"
         return await run_in_threadpool(self._show_job, request, text, template="plan.html", is_of_form=is_of_form)
 
     async def _submit(self, request: Request) -> Response:
         """Have the job started, once."""
+        self._refuse_unless_may(ActKind.SUBMIT_JOB)
         form = await self._form(request)
         text, key = _job_text(form), _KEY.validate_python(form.get("key", ""))
         try:
@@ -327,6 +339,7 @@ class Console:
             pools=pools,
             pool=pool,
             scheduler=first.cluster.kind if first else None,
+            takes_manifests=self._of.manifests is not None,
             offered=offered,
             key=new_key(),
             is_of_form=is_of_form,
@@ -354,6 +367,7 @@ class Console:
     def _ask(self, request: Request) -> Response:
         """Say what the act will do, and ask for it."""
         kind = _kind(request)
+        self._refuse_unless_may(kind)
         subject = request.query_params.get(SUBJECTS[kind], "")
         has_why = "why" in ACTS[kind].model_fields
         given: dict[str, Any] = {SUBJECTS[kind]: subject, **({"why": "a preview"} if has_why else {})}
@@ -387,11 +401,18 @@ class Console:
 
     async def _do(self, request: Request) -> Response:
         """Have it done, once, and go to where its effects are seen."""
-        kind, form = _kind(request), await self._form(request)
+        kind = _kind(request)
+        self._refuse_unless_may(kind)
+        form = await self._form(request)
         key = _KEY.validate_python(form.pop("key", ""))
         act = ACTS[kind].model_validate({name: value for name, value in form.items() if value})
         done = await run_in_threadpool(self._client.do, act, key)
         return self._after(kind, address_after(done, act))
+
+    def _refuse_unless_may(self, deed: Deed) -> None:
+        """Raises HTTPException where the person's role does not have it: IAM would refuse it, but later."""
+        if deed not in self._of.may:
+            raise HTTPException(403, f"{self._of.who} may look, but has no leave for {label_of(deed)}.")
 
     @staticmethod
     def _after(kind: ActKind, address: str) -> Response:
@@ -408,20 +429,38 @@ class Console:
         fields = parse_qs(body.decode("utf-8", "replace").replace("%0D%0A", "%0A"), keep_blank_values=True)
         form = {name: "\n".join(values) for name, values in fields.items()}
         request.state.written = next((form[name] for name in WRITTEN if form.get(name)), "")
-        if not self._session.is_own_form(form.pop("token", "")):
+        token, own = form.pop("token", ""), self._visit.form_token
+        if not hmac.compare_digest(token.encode(), own.encode()):
             raise HTTPException(403, "This form is of an earlier session. Load its page again.")
         return form
 
     def _show(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         did = request.query_params.get("did", "")
         label = label_of(ActKind(did)) if did in list(ActKind) else "Drill" if did == "drill" else ""
-        return self._pages.show(request, template, status, token=self._session.form_token, did=label, **values)
+        of = self._of
+        hidden = {"/submit": ActKind.SUBMIT_JOB not in of.may, "/doctor": of.look is None}
+        return self._pages.show(
+            request,
+            template,
+            status,
+            who=of.who,
+            where=of.where,
+            may=of.may,
+            hidden=[address for address, is_hidden in hidden.items() if is_hidden],
+            token=self._visit.form_token,
+            did=label,
+            **values,
+        )
 
     def _known_pools(self) -> list[str]:
         return list(self._client.ports.fleet_index.pools())
 
     def failed(self, request: Request, error: Exception) -> Response:
         """Say what went wrong, and what to do. Raises what is a fault of nodeheal's."""
+        if visit() is None:  # a page has a person's name and the token of their forms
+            if isinstance(error, HTTPException):
+                return PlainTextResponse(f"{error.detail}\n", error.status_code)
+            raise error
         written = getattr(request.state, "written", "")
         if isinstance(error, HTTPException):
             title = "Not found" if error.status_code == 404 else "Not done"
@@ -441,22 +480,14 @@ class Console:
         return self._show(request, "failed.html", status, title=title, text=text, written=written)
 
 
-def console_app(deployment: Deployment, session: Session) -> Starlette:
-    """Return the application, which lets in only this session."""
-    console = Console(deployment, session)
-    errors = (HTTPException, NodehealError, ValueError, *deployment.errors)
+def console_app(door: Door, errors: tuple[type[Exception], ...] = ()) -> Starlette:
+    """Return the application, which answers those whom the door lets in. `errors`: what calls of AWS raise."""
+    console = Console(door)
     return Starlette(
         routes=console.routes(),
-        middleware=[Middleware(Gate, session=session)],
-        exception_handlers=dict.fromkeys(errors, console.failed),
+        middleware=[Middleware(Gate, door=door)],
+        exception_handlers=dict.fromkeys((HTTPException, NodehealError, ValueError, *errors), console.failed),
     )
-
-
-def own_address(wanted: str) -> str:
-    """Return an address of the console itself: `/` for any other, which would lead people elsewhere."""
-    parts = urlsplit(wanted)
-    is_own = not parts.scheme and not parts.netloc and wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
-    return wanted if is_own and wanted.isprintable() else "/"
 
 
 def address_after(done: ActDone, act: Act) -> str:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from threading import Lock
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -34,11 +35,15 @@ class _Look:
 
 
 class DoctorPage:
-    """The handlers of the doctor's routes. `look`: begins a look; `show`: answers with a page."""
+    """The handlers of the doctor's routes. `find_look`: what begins a look for who asks, None: they look elsewhere;
+    `show`: answers with a page.
+    """
 
-    def __init__(self, look: Callable[[], Iterator[Finding]], show: Callable[..., Response]) -> None:
-        self._begin_look, self._show = look, show
-        self._look = _Look(look())
+    def __init__(
+        self, find_look: Callable[[], Callable[[], Iterator[Finding]] | None], show: Callable[..., Response]
+    ) -> None:
+        self._find_look, self._show = find_look, show
+        self._look: _Look | None = None
 
     def routes(self) -> list[Route]:
         """Return every route."""
@@ -46,13 +51,19 @@ class DoctorPage:
 
     def _begin(self, request: Request) -> Response:
         """The page at once; it asks for the findings of a new look."""
-        self._look = _Look(self._begin_look())
+        self._look = self._new_look()
         return self._show(request, "doctor.html")
 
     def _go_on(self, request: Request) -> Response:
         """The findings so far."""
-        look = self._look
+        look = self._look = self._look or self._new_look()
         is_over = look.go_on()
         rows = sorted(look.rows, key=lambda row: _WORST_FIRST.index(row.state))
         counts = {state: sum(row.state == state for row in rows) for state in _WORST_FIRST}
         return self._show(request, "doctor_findings.html", rows=rows, counts=counts, is_over=is_over)
+
+    def _new_look(self) -> _Look:
+        begin = self._find_look()
+        if begin is None:
+            raise HTTPException(404, "The doctor looks from a person's own machine: `nodeheal doctor`.")
+        return _Look(begin())

@@ -1,51 +1,125 @@
-"""Lets in only the person who started the console, from its own pages, under its own address.
+"""Lets in only people who may come in, from the console's own pages, under its own address.
 
 A browser is a door that any web page may knock at, also on loopback. So a request has to name this address (or a name
-that an attacker points at 127.0.0.1 would do), carry the session's cookie, and, where it acts, come from a page of ours
-and carry the session's token for forms.
+that an attacker points at 127.0.0.1 would do), carry a session's cookie, and, where it acts, come from a page of ours
+and carry the session's token for forms. How a session begins, a door says: `Session` on loopback, and
+lambdas/sign_in.py where the console is a function.
 """
 
 import hmac
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from nodeheal.console.app import Deployment
 
 SESSION_SECONDS = 12 * 3_600
 ENTRANCE = "/enter"
-OPEN_TO_ALL = (ENTRANCE, "/static/")
+STATIC = "/static/"
 _ACTING = "POST"
 _FORM_SECRET = b"form"
 
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-)
-SAFE_HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "X-Frame-Options": "DENY",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # without one, browsers send forms with `Origin: null`
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+
+def safe_headers(*form_targets: str) -> dict[str, str]:
+    """Return the headers of every answer. `form_targets`: where a form may lead, beside the console itself."""
+    forms = " ".join(("'self'", *form_targets))
+    policy = (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        f"form-action {forms}; frame-ancestors 'none'; base-uri 'none'"
+    )
+    return {
+        "Content-Security-Policy": policy,
+        "X-Frame-Options": "DENY",
+        "X-Content-Type-Options": "nosniff",
+        # Not no-referrer: by the Fetch standard a form would then be sent with `Origin: null`.
+        "Referrer-Policy": "same-origin",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+    }
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request of a person who was let in: with what it reads and acts, and the token that their forms carry.
+
+    `calling`: the context in which AWS is called with their credentials.
+    """
+
+    deployment: "Deployment"
+    form_token: str
+    calling: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+_VISIT: ContextVar[Visit | None] = ContextVar("visit", default=None)
+
+
+def visit() -> Visit | None:
+    """Return the visit that is being answered; None: nobody was let in, as for a script."""
+    return _VISIT.get()
+
+
+class Door(Protocol):
+    """Knows who may come in, and begins and ends their sessions."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where the console answers, as in the header Host; the first is named to people."""
+
+    @property
+    def scheme(self) -> str:
+        """http or https."""
+
+    @property
+    def open_to_all(self) -> tuple[str, ...]:
+        """Beginnings of paths that need no session."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of every answer."""
+
+    def routes(self) -> list[Route]:
+        """Return the routes by which a session begins."""
+
+    async def admit(self, cookies: str) -> Visit | None:
+        """Return the visit of these cookies. None: they are of no session, or of one that has ended."""
+
+    def turn_away(self, request: Request) -> Response:
+        """Answer a request without a session."""
+
+    def leave(self) -> Response:
+        """End the session of this visit."""
 
 
 class Session:
-    """One person's time at the console. It begins with the key that the command prints, and ends on its own.
+    """One person's time at the console on loopback. It begins with the key that the command prints, and ends on its
+    own.
 
     `port`: where it is served; cookies do not tell ports apart, so the cookie's name has it.
     """
 
-    def __init__(self, port: int, clock: Callable[[], float] = time.monotonic) -> None:
+    scheme = "http"
+    open_to_all = (ENTRANCE, STATIC)
+    headers = safe_headers()
+
+    def __init__(self, port: int, deployment: "Deployment", clock: Callable[[], float] = time.monotonic) -> None:
         self.key = secrets.token_urlsafe(24)
         self.cookie = f"nodeheal-console-{port}"
         self.addresses = (f"127.0.0.1:{port}", f"localhost:{port}")
+        self._deployment = deployment
         self._secret = secrets.token_bytes(32)
         self._clock = clock
         self._ends_at: float | None = None
@@ -55,31 +129,39 @@ class Session:
         """The token that every form carries."""
         return hmac.new(self._secret, _FORM_SECRET, sha256).hexdigest()
 
-    def begin(self, key: str) -> str | None:
-        """Return the cookie's value for the right key; None for another one."""
-        if not hmac.compare_digest(key.encode(), self.key.encode()):
-            return None
-        self._ends_at = self._clock() + SESSION_SECONDS
-        return self._value
+    def routes(self) -> list[Route]:
+        """Return the entrance."""
+        return [Route(ENTRANCE, self._enter)]
 
-    def end(self) -> None:
+    async def admit(self, cookies: str) -> Visit | None:
+        """Return the visit of the session's cookie, until it ends."""
+        if self._ends_at is None or self._clock() >= self._ends_at:
+            return None
+        given = cookie_of(cookies, self.cookie)
+        if not hmac.compare_digest(given.encode(), self._value.encode()):
+            return None
+        return Visit(self._deployment, self.form_token)
+
+    def turn_away(self, request: Request) -> Response:
+        """Say how a session begins."""
+        text = "Your session has ended, or has not begun: open the address that `nodeheal console` has printed.\n"
+        return PlainTextResponse(text, 401)
+
+    def leave(self) -> Response:
         """Let nobody in until the key is given again."""
         self._ends_at = None
         self._secret = secrets.token_bytes(32)
+        return PlainTextResponse("You are signed out. The address that `nodeheal console` has printed lets you in.\n")
 
-    def is_open(self, cookies: str) -> bool:
-        """Whether these cookies are of a session that has not ended."""
-        if self._ends_at is None or self._clock() >= self._ends_at:
-            return False
-        try:
-            given = SimpleCookie(cookies).get(self.cookie)
-        except CookieError:
-            return False
-        return given is not None and hmac.compare_digest(given.value.encode(), self._value.encode())
-
-    def is_own_form(self, token: str) -> bool:
-        """Whether a form of this session's was sent."""
-        return hmac.compare_digest(token.encode(), self.form_token.encode())
+    def _enter(self, request: Request) -> Response:
+        """Begin the session with the key of the printed address, and go on to a page of ours."""
+        given = request.query_params.get("key", "")
+        if not hmac.compare_digest(given.encode(), self.key.encode()):
+            return PlainTextResponse("This key is not of this console. Open the address that it has printed.\n", 403)
+        self._ends_at = self._clock() + SESSION_SECONDS
+        answer = RedirectResponse(own_address(request.query_params.get("next", "/")), 303)
+        answer.set_cookie(self.cookie, self._value, SESSION_SECONDS, httponly=True, samesite="lax", path="/")
+        return answer
 
     @property
     def _value(self) -> str:
@@ -89,11 +171,11 @@ class Session:
 class Gate:
     """The middleware in front of every page."""
 
-    def __init__(self, app: ASGIApp, session: Session) -> None:
-        self._app, self._session = app, session
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app, self._door = app, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it with the reason."""
+        """Pass the request on as the visit of a person, or refuse it with the reason."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -101,23 +183,49 @@ class Gate:
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in SAFE_HEADERS.items():
+                for name, value in self._door.headers.items():
                     headers[name] = value
             await send(message)
 
         refused = self._refusal(scope)
-        if refused is None:
+        if refused is not None:
+            await refused(scope, receive, send_safely)
+            return
+        if scope["path"].startswith(self._door.open_to_all):
             await self._app(scope, receive, send_safely)
-        else:
-            await PlainTextResponse(refused[1], status_code=refused[0])(scope, receive, send_safely)
+            return
+        admitted = await self._door.admit(Headers(scope=scope).get("cookie", ""))
+        if admitted is None:
+            await self._door.turn_away(Request(scope))(scope, receive, send_safely)
+            return
+        token = _VISIT.set(admitted)
+        try:
+            with admitted.calling():
+                await self._app(scope, receive, send_safely)
+        finally:
+            _VISIT.reset(token)
 
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        headers, path, session = Headers(scope=scope), scope["path"], self._session
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers, door = Headers(scope=scope), self._door
         host = headers.get("host", "")
-        if host not in session.addresses:
-            return 421, f"This console answers at http://{session.addresses[0]} only.\n"
-        if scope["method"] == _ACTING and headers.get("origin") not in (f"http://{host}",):
-            return 403, "Only the console's own pages may act.\n"
-        if path.startswith(OPEN_TO_ALL) or session.is_open(headers.get("cookie", "")):
-            return None
-        return 401, "Your session has ended, or has not begun: open the address that `nodeheal console` has printed.\n"
+        if host not in door.addresses:
+            return PlainTextResponse(f"This console answers at {door.scheme}://{door.addresses[0]} only.\n", 421)
+        if scope["method"] == _ACTING and headers.get("origin") != f"{door.scheme}://{host}":
+            return PlainTextResponse("Only the console's own pages may act.\n", 403)
+        return None
+
+
+def cookie_of(cookies: str, name: str) -> str:
+    """Return the value of a cookie; empty: there is none."""
+    try:
+        given = SimpleCookie(cookies).get(name)
+    except CookieError:
+        return ""
+    return given.value if given is not None else ""
+
+
+def own_address(wanted: str) -> str:
+    """Return an address of the console itself: `/` for any other, which would lead people elsewhere."""
+    parts = urlsplit(wanted)
+    is_own = not parts.scheme and not parts.netloc and wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
+    return wanted if is_own and wanted.isprintable() else "/"

@@ -8,30 +8,40 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from nodeheal.adapters.kubernetes.manifests import KubernetesManifests, warnings_of
-from nodeheal.api.client import Client
+from nodeheal.adapters.kubernetes.manifests import warnings_of
 from nodeheal.api.pages import Page
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
-from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.console.roles import Deed
+from nodeheal.contract.vocabulary import ActKind, SchedulerKind
 from nodeheal.domain.errors import NodehealError
 
 if TYPE_CHECKING:
+    from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
+    from nodeheal.api.client import Client
+    from nodeheal.console.app import Deployment
     from nodeheal.domain.fleet.node import Node
 
 NODES_OFFERED = 500  # of a pool
 
 
 class ManifestPages:
-    """The handlers of its routes. `show`: answers with a page; `read_form`: of this session."""
+    """The handlers of its routes. `find_deployment`: of who asks; `show`: answers with a page; `read_form`: of this
+    session; `refuse_unless_may`: raises where who asks may not do it.
+    """
 
     def __init__(
         self,
-        client: Client,
-        manifests: Callable[[], KubernetesManifests],
+        find_deployment: Callable[[], "Deployment"],
         show: Callable[..., Response],
         read_form: Callable[[Request], Awaitable[dict[str, str]]],
+        refuse_unless_may: Callable[[Deed], None],
     ) -> None:
-        self._client, self._manifests, self._show, self._read_form = client, manifests, show, read_form
+        self._find_deployment, self._show, self._read_form = find_deployment, show, read_form
+        self._refuse_unless_may = refuse_unless_may
+
+    @property
+    def _client(self) -> "Client":
+        return self._find_deployment().client
 
     def routes(self) -> list[Route]:
         """Return every route."""
@@ -42,10 +52,12 @@ class ManifestPages:
 
     def _write(self, request: Request) -> Response:
         """The empty page, for nodes that the address may name."""
+        self._refuse_unless_may(ActKind.SUBMIT_JOB)
         return self._page(request, "", request.query_params.getlist("node"))
 
     async def _create(self, request: Request) -> Response:
         """Have the API server try the manifest, or create the job."""
+        self._refuse_unless_may(ActKind.SUBMIT_JOB)
         form = await self._read_form(request)
         text, names = form.get("document", ""), form.get("nodes", "").split()
         return await run_in_threadpool(self._answer, request, text, names, is_trial=form.get("do") != "create")
@@ -86,6 +98,12 @@ class ManifestPages:
         if node is None or node.cluster.kind is not SchedulerKind.KUBERNETES:
             raise ValueError(f"pool: {pool} has no nodes in a cluster of Kubernetes")
         return node.cluster.name
+
+    def _manifests(self) -> "KubernetesManifests":
+        manifests = self._find_deployment().manifests
+        if manifests is None:
+            raise ValueError("not from here: use kubectl, or `nodeheal console` on your own machine")
+        return manifests()
 
     def _node(self, name: str) -> "Node":
         node = self._client.ports.nodes.get(name)

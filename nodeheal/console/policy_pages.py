@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -18,8 +18,12 @@ from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.api import policy_queries, replays
 from nodeheal.api.client import Client
 from nodeheal.api.policy_views import FaultChange, PolicyDiff, PolicyInForce, Treatment
+from nodeheal.console.roles import Deed, OwnAct
 from nodeheal.domain.errors import Conflict
 from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
+
+if TYPE_CHECKING:
+    from nodeheal.console.app import Deployment
 
 REPLAYED = timedelta(days=30)
 VERSIONS = 20  # of the history: each is two questions to AppConfig
@@ -66,18 +70,26 @@ class Draft:
 
 
 class PolicyPages:
-    """The handlers of the policy's routes. `show`: answers with a page; `read_form`: of this session."""
+    """The handlers of the policy's routes. `find_deployment`: of who asks; `show`: answers with a page; `read_form`: of
+    their session; `refuse_unless_may`: refuses who has no leave.
+    """
 
     def __init__(
         self,
-        client: Client,
-        who: str,
-        documents: Callable[[], PolicyDocuments],
+        find_deployment: "Callable[[], Deployment]",
         show: Callable[..., Response],
         read_form: Callable[[Request], Awaitable[dict[str, str]]],
+        refuse_unless_may: Callable[[Deed], None],
     ) -> None:
-        self._client, self._who, self._documents = client, who, documents
+        self._find_deployment, self._refuse_unless_may = find_deployment, refuse_unless_may
         self._show, self._read_form = show, read_form
+
+    @property
+    def _client(self) -> Client:
+        return self._find_deployment().client
+
+    def _documents(self) -> PolicyDocuments:
+        return self._find_deployment().documents()
 
     def routes(self) -> list[Route]:
         """Return every route."""
@@ -99,6 +111,7 @@ class PolicyPages:
 
     async def _apply(self, request: Request) -> Response:
         """Put the text into force, if it is the one whose change was shown, over the document that it was made from."""
+        self._refuse_unless_may(OwnAct.POLICY)
         form = await self._read_form(request)
 
         def apply() -> Response:
@@ -117,6 +130,7 @@ class PolicyPages:
 
     async def _compare(self, request: Request) -> Response:
         """What the text would change, while it is written."""
+        self._refuse_unless_may(OwnAct.POLICY)
         form = await self._read_form(request)
 
         def compare() -> Response:
@@ -127,6 +141,7 @@ class PolicyPages:
 
     async def _replay(self, request: Request) -> Response:
         """What the last incidents would have become, by the document in force and by the text."""
+        self._refuse_unless_may(OwnAct.POLICY)
         form = await self._read_form(request)
 
         def replay() -> Response:
@@ -146,12 +161,14 @@ class PolicyPages:
 
     def _preview_rollback(self, request: Request) -> Response:
         """What rolling back to this version would change."""
+        self._refuse_unless_may(OwnAct.POLICY)
         documents = self._documents()
         text, base = documents.applied(request.path_params["version"]), documents.base()
         return self._show_version(request, base, Draft(text, base.version))
 
     async def _roll_back(self, request: Request) -> Response:
         """Put an earlier version into force again, over the document that was looked at."""
+        self._refuse_unless_may(OwnAct.POLICY)
         form, version = await self._read_form(request), request.path_params["version"]
 
         def roll_back() -> Response:
@@ -180,7 +197,7 @@ class PolicyPages:
         if not draft.why:
             return show(base, draft, 400, error="why: say why; it goes on record with your name")
         try:
-            applied = act(f"{self._who}: {draft.why}", draft.made_from)
+            applied = act(f"{self._find_deployment().who}: {draft.why}", draft.made_from)
         except Conflict:  # in the moment since it was read
             return show(documents.base(), draft, 409)
         except NotDeployed as error:

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from nodeheal.api.job_views import AccountView
 from nodeheal.api.views import TodoKind
+from nodeheal.console.roles import Deed, OwnAct
 from nodeheal.contract.vocabulary import ActKind, Availability, Awaited
 from nodeheal.domain.fleet.availability import HELD, OUT
 from nodeheal.domain.humanize import counted, lasting
@@ -105,7 +106,7 @@ _MODES: Mapping[str, str] = {
 }
 
 
-def label_of(kind: ActKind) -> str:
+def label_of(kind: Deed) -> str:
     """Return the act's name for a button: `Close incident`."""
     return kind.value.replace("_", " ").capitalize()
 
@@ -231,6 +232,7 @@ def environment() -> Environment:
     )
     made.globals.update(
         ActKind=ActKind,
+        OwnAct=OwnAct,
         act_address=act_address,
         act_labels={kind: label_of(kind) for kind in ActKind},
         at=_at,

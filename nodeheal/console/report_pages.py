@@ -22,10 +22,14 @@ _COLOURS = "<style>text{font:11px sans-serif;fill:#596168}.good{fill:#17693a}.ba
 
 
 class ReportPages:
-    """The handlers of the report's routes. `show`: answers with a page."""
+    """The handlers of the report's routes. `find_client`: of who asks; `show`: answers with a page."""
 
-    def __init__(self, client: Client, show: Callable[..., Response]) -> None:
-        self._client, self._show = client, show
+    def __init__(self, find_client: Callable[[], Client], show: Callable[..., Response]) -> None:
+        self._find_client, self._show = find_client, show
+
+    @property
+    def _client(self) -> Client:
+        return self._find_client()
 
     def routes(self) -> list[Route]:
         """Return every route."""

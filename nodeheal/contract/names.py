@@ -171,6 +171,14 @@ def progress_file(job_id: str, run: int, limit_seconds: int) -> str:
 # Of the command and no function: the address of that API, where the stack is not to be asked for it.
 ACTS_URL_VARIABLE = "NODEHEAL_ACTS_URL"
 
+# The console that people sign in to, where the stack has one ----------------------------------------------------------
+CONSOLE_ROLE = "nodeheal-console-{role}-{region}"  # a person's, in a session that has the name they have signed in with
+CONSOLE_URL_VARIABLE = "NODEHEAL_CONSOLE_URL"  # also of what writes links for approvals
+CONSOLE_ISSUER_VARIABLE = "NODEHEAL_CONSOLE_ISSUER"  # the address of the user pool, as its tokens have it
+CONSOLE_LOGIN_VARIABLE = "NODEHEAL_CONSOLE_LOGIN"  # the address of the pool's managed login
+CONSOLE_CLIENT_VARIABLE = "NODEHEAL_CONSOLE_CLIENT"  # the console's client of the pool
+CONSOLE_ROLES_VARIABLE = "NODEHEAL_CONSOLE_ROLES"  # the ARN of the roles above, with {role} in it
+
 # The policy document, in AppConfig ------------------------------------------------------------------------------------
 POLICY_APPLICATION = "nodeheal"
 POLICY_ENVIRONMENT = "live"

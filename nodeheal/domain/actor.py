@@ -2,10 +2,13 @@
 
 import re
 
+from nodeheal.contract import names
 from nodeheal.contract.acts import Actor
 
-# Of IAM Identity Center, which names a session after its user. Anybody else may choose the name of a session.
-_SIGNED_ON = re.compile(r"assumed-role/AWSReservedSSO_[^/]+/(?P<user>[^/]+)")
+# Of IAM Identity Center and of the console, which name a session after who has signed in; the roles of both trust
+# nobody else. Anybody else may choose the name of a session.
+_CONSOLE = names.CONSOLE_ROLE.format(role="[a-z]+", region="[a-z0-9-]+")
+_SIGNED_ON = re.compile(rf"assumed-role/(AWSReservedSSO_[^/]+|{_CONSOLE})/(?P<user>[^/]+)")
 
 
 def actor_of(arn: str) -> Actor:

@@ -12,12 +12,13 @@ import grimp
 import pytest
 
 from nodeheal import ports as ports_module
+from stacks.console import SPEC as CONSOLE
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY
 from tools import reference, schemas
 
 STEMS = [spec.stem for spec in FUNCTIONS]
-NOT_FUNCTIONS = {"acting", "deciding", "__init__", "composition", "signatures"}
+NOT_FUNCTIONS = {"acting", "deciding", "__init__", "composition", "sign_in", "signatures"}
 PORTS_AT_MOST, METHODS_AT_MOST = 30, 7
 FUNCTION_LINES, APP_LINES = 25, 30
 
@@ -62,7 +63,7 @@ def test_a_function_has_a_module_of_its_name(stem: str) -> None:
 def test_every_handler_is_deployed() -> None:
     modules = {path.stem for path in (REPOSITORY / "lambdas").glob("*.py")} - NOT_FUNCTIONS
 
-    assert {f"lambdas.{module}" for module in modules} == {spec.module for spec in FUNCTIONS}
+    assert {f"lambdas.{module}" for module in modules} == {spec.module for spec in (*FUNCTIONS, CONSOLE)}
 
 
 @pytest.mark.parametrize("module", sorted({spec.module for spec in FUNCTIONS}))
@@ -115,7 +116,7 @@ def pins(file: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "lambdas/requirements.txt"])
+@pytest.mark.parametrize("file", ["requirements.txt", "lambdas/requirements.txt", "lambdas/requirements-console.txt"])
 def test_what_is_tested_is_what_is_deployed(file: str) -> None:
     tested = pins("requirements-dev.txt")
 
@@ -123,7 +124,14 @@ def test_what_is_tested_is_what_is_deployed(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["requirements.txt", "requirements-dev.txt", "lambdas/requirements.txt", "package-lock.json"]
+    "file",
+    [
+        "requirements.txt",
+        "requirements-dev.txt",
+        "lambdas/requirements.txt",
+        "lambdas/requirements-console.txt",
+        "package-lock.json",
+    ],
 )
 def test_a_pin_names_no_address(file: str) -> None:
     assert "://" not in (REPOSITORY / file).read_text("utf-8")

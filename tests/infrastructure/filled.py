@@ -10,6 +10,7 @@ _SUFFIX = "0123456789AB"  # what CloudFormation puts after a name that it makes
 _NAMED_BY = {
     "AWS::CloudWatch::Alarm": "AlarmName",
     "AWS::CloudWatch::Dashboard": "DashboardName",
+    "AWS::Cognito::UserPoolDomain": "Domain",
     "AWS::DynamoDB::Table": "TableName",
     "AWS::Events::EventBus": "Name",
     "AWS::IAM::ManagedPolicy": "ManagedPolicyName",
@@ -23,6 +24,7 @@ _NAMED_BY = {
     "AWS::StepFunctions::StateMachine": "StateMachineName",
 }
 _ARNS = {
+    "AWS::Cognito::UserPool": "arn:{partition}:cognito-idp:{region}:{account}:userpool/{region}_Aa1Bb2Cc3",
     "AWS::CloudWatch::Alarm": "arn:{partition}:cloudwatch:{region}:{account}:alarm:{name}",
     "AWS::DynamoDB::Table": "arn:{partition}:dynamodb:{region}:{account}:table/{name}",
     "AWS::Events::EventBus": "arn:{partition}:events:{region}:{account}:event-bus/{name}",
@@ -51,6 +53,8 @@ _IDS = {
     "AWS::AppConfig::DeploymentStrategy": "abc1234",
     "AWS::AppConfig::Environment": "abc1234",
     "AWS::AppConfig::HostedConfigurationVersion": "1",
+    "AWS::Cognito::UserPool": "ap-southeast-7_Aa1Bb2Cc3",
+    "AWS::Cognito::UserPoolClient": "1example23456789",
 }
 
 
@@ -121,6 +125,10 @@ def _attribute(logical_id: str, attribute: str, template: Template, place: Place
         return _arn(logical_id, template, place)
     if attribute == "RoleId":
         return f"AROA{'X' * 17}"
+    if attribute == "ApiEndpoint":
+        return f"https://a1b2c3d4e5.execute-api.{place.region}.amazonaws.com"
+    if attribute == "ProviderURL":
+        return f"https://cognito-idp.{place.region}.amazonaws.com/{place.region}_Aa1Bb2Cc3"
     if attribute in ("Name", "QueueName", "TopicName"):
         return name_of(logical_id, template, place)
     raise KeyError(f"{logical_id}.{attribute}")

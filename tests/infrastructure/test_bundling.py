@@ -2,11 +2,23 @@
 
 import hashlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from stacks.bundling import REQUIREMENTS, Target, build, fingerprint, pip_command, sources
+from stacks.bundling import (
+    ALL_FUNCTIONS,
+    CONSOLE_BUNDLE,
+    CONSOLE_FILES,
+    Bundle,
+    Target,
+    build,
+    fingerprint,
+    pip_command,
+    sources,
+)
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY, Settings, Stage
 from tests.infrastructure.synthesis import synthesize
@@ -50,6 +62,20 @@ def test_agents_tests_and_tools_stay_out_of_the_bundle(bundle: Path) -> None:
     assert not (bundle / "nodeheal" / "agent").exists()
 
 
+def test_the_console_has_its_pages_and_packages_and_no_other_function_has_them(bundle: Path, tmp_path: Path) -> None:
+    build(SANDBOX, tmp_path, CONSOLE_BUNDLE)
+    of_console = [*CONSOLE_FILES, *map(Path, ("jinja2", "jwt", "mangum", "starlette", "yaml"))]
+
+    assert [name for name in of_console if not (tmp_path / name).exists()] == []
+    assert [name for name in of_console if (bundle / name).exists()] == []
+    assert (tmp_path / "nodeheal" / "console" / "static" / "htmx.min.js").is_file()
+    found = "import lambdas.console, lambdas.sign_in, nodeheal.console.app as app; print(app.__file__)"
+    # Without what is installed beside it, but for boto3, which the runtime has.
+    paths = f"import sys; sys.path = [{str(tmp_path)!r}, *[p for p in sys.path if 'wt-' not in p]]; {found}"
+    done = subprocess.run([sys.executable, "-c", paths], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == str(tmp_path / "nodeheal" / "console" / "app.py"), done.stderr
+
+
 def test_building_twice_gives_the_same_bytes(bundle: Path, tmp_path: Path) -> None:
     build(REAL, tmp_path)
 
@@ -76,9 +102,10 @@ def test_the_bundle_follows_the_processor_of_the_functions() -> None:
     assert all(function["Architectures"] == ["x86_64"] for function in deployed)
 
 
-def test_no_pin_of_the_bundle_depends_on_the_machine_that_builds_it() -> None:
+@pytest.mark.parametrize("bundle", [ALL_FUNCTIONS, CONSOLE_BUNDLE], ids=["functions", "console"])
+def test_no_pin_of_the_bundle_depends_on_the_machine_that_builds_it(bundle: Bundle) -> None:
     """pip evaluates markers for the machine on which it runs, also where it builds for another one. CPython runs it."""
-    pins = (REPOSITORY / REQUIREMENTS).read_text("utf-8")
+    pins = (REPOSITORY / bundle.pins).read_text("utf-8")
 
     marked = [line.partition(";")[2] for line in pins.splitlines() if ";" in line.partition("#")[0]]
     of_cpython = "(implementation_name|platform_python_implementation) != 'PyPy'"

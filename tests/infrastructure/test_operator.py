@@ -31,6 +31,7 @@ OFFLINE = {"contexts delete", "contexts list", "contexts set", "contexts use"}
 OFFLINE |= {"explain", "classify", "replay", "policy check", "jobs validate", "jobs schema"}
 OFFLINE |= {"checkpoints list", "checkpoints verify", "checkpoints latest", "simulate"}
 OFFLINE |= {f"parse {tool}" for tool in ("dcgm-diag", "dcgm-health", "nvidia-smi", "neuron", "efa")}
+PAGES = {"console"}  # each page and act needs what the command for the same needs
 RECIPES = {"ecs:DescribeTaskDefinition"}
 # They take no resource, or are asked by prefix, which AWS checks on every one.
 LOOKS = {
@@ -65,7 +66,7 @@ def deployed(templates: Template, name: str = POLICY_NAME) -> dict[str, Any]:
 
 
 def test_every_command_says_what_it_needs() -> None:
-    assert set(commands(typer.main.get_command(app))) == set(COMMANDS) | OFFLINE
+    assert set(commands(typer.main.get_command(app))) == set(COMMANDS) | OFFLINE | PAGES
 
 
 @pytest.mark.parametrize("permission", every_permission(), ids=lambda permission: permission.why[:40])

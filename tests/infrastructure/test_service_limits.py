@@ -36,6 +36,12 @@ CALLS = {
     "AWS::AppConfig::HostedConfigurationVersion": _call("appconfig", "CreateHostedConfigurationVersion"),
     "AWS::CloudWatch::Alarm": _call("cloudwatch", "PutMetricAlarm"),
     "AWS::CloudWatch::Dashboard": _call("cloudwatch", "PutDashboard"),
+    "AWS::Cognito::ManagedLoginBranding": _call("cognito-idp", "CreateManagedLoginBranding"),
+    # The second factor is a call of its own.
+    "AWS::Cognito::UserPool": _call("cognito-idp", "CreateUserPool", "EnabledMfas", UserPoolName="PoolName"),
+    "AWS::Cognito::UserPoolClient": _call("cognito-idp", "CreateUserPoolClient"),
+    "AWS::Cognito::UserPoolDomain": _call("cognito-idp", "CreateUserPoolDomain"),
+    "AWS::Cognito::UserPoolGroup": _call("cognito-idp", "CreateGroup"),
     # Recovery and expiry are calls of their own.
     "AWS::DynamoDB::Table": _call(
         "dynamodb", "CreateTable", "PointInTimeRecoverySpecification", "TimeToLiveSpecification", "SSESpecification"
@@ -104,6 +110,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Template:
     config = tmp_path_factory.mktemp("agent") / "agent.toml"
     config.write_text('cluster = "training"\nscheduler = "ECS"\npool = "h100"\n', encoding="utf-8")
     given = {"alert_emails": ["oncall@example.com"], "agent_pools": {"h100": str(config)}}
+    given |= {"console": {"domain_prefix": "acme-nodeheal"}}
     return synthesize({"nodeheal": given})
 
 

@@ -12,6 +12,11 @@ from nodeheal.domain.actor import actor_of
         ("arn:aws-cn:iam::123456789012:user/ml/platform/ada", "ada"),
         ("arn:aws:sts::123456789012:assumed-role/operators/ci-7", "operators/ci-7"),
         ("arn:aws:sts::123456789012:assumed-role/AWSReservedSSO_Ops_0a1b2c3d/ada@example.com", "ada@example.com"),
+        ("arn:aws:sts::123456789012:assumed-role/nodeheal-console-operator-eu-west-1/ada", "ada"),
+        (
+            "arn:aws:sts::123456789012:assumed-role/x-nodeheal-console-operator-eu-west-1/ada",
+            "x-nodeheal-console-operator-eu-west-1/ada",
+        ),
         ("arn:aws:sts::123456789012:federated-user/grace", "federated-user/grace"),
         ("arn:aws:iam::123456789012:root", "root of the account"),
     ],

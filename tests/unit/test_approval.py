@@ -35,6 +35,15 @@ DUE = NOW + timedelta(hours=1)
 QUESTION = Question("inc-1", 3)
 
 
+def test_where_a_console_is_deployed_the_link_is_its_page_and_has_no_signature() -> None:
+    links = replace(LINKS, console_url="https://console.example")
+
+    assert {links.link(QUESTION, answer, DUE) for answer in Answer} == {
+        "https://console.example/incidents/inc-1#answer"
+    }
+    assert "signature" in LINKS.link(QUESTION, Answer.approve, DUE)
+
+
 class Dead:
     """Step Functions, for a function that is killed."""
 

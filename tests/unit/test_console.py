@@ -10,8 +10,8 @@ import pytest
 
 from nodeheal.api.client import Client
 from nodeheal.console import app
-from nodeheal.console.app import FORM_BYTES, Console, own_address
-from nodeheal.console.gate import SESSION_SECONDS, Session
+from nodeheal.console.app import FORM_BYTES, Console
+from nodeheal.console.gate import SESSION_SECONDS, Session, own_address
 from nodeheal.contract.acts import Diagnose, Drain, SubmitJob
 from nodeheal.contract.vocabulary import ActKind
 from nodeheal.services.intake.ingest import ingest
@@ -61,8 +61,7 @@ def test_a_page_is_shown_to_who_has_entered_and_to_nobody_else(console: ServedCo
 
 
 def test_every_route_but_the_entrance_and_the_assets_asks_for_the_session(client: Client) -> None:
-    session = Session(1)
-    routes = Console(deployment_of(client), session).routes()
+    routes = Console(Session(1, deployment_of(client))).routes()
     with served(client) as console:
         for route in routes:
             path = re.sub(r"\{\w+\}|\{\w+:int\}", "1", route.path)

@@ -1,10 +1,11 @@
 """Configures AWS clients: bounded timeouts, retries by the SDK only, named throttles."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from contextvars import ContextVar
+from functools import update_wrapper
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
@@ -38,9 +39,62 @@ _ALWAYS_REFUSED = frozenset({"ValidationException", "ValidationError", "InvalidP
 
 
 _MAKING = Lock()  # the SDK's default session is not for several threads
+Made = TypeVar("Made")
 
 
-@cache
+class Caller:
+    """Whose credentials calls are made with, and the clients that were made with them. `session`: None, the process's
+    own.
+    """
+
+    def __init__(self, session: "boto3.Session | None" = None) -> None:
+        self.session = session
+        self.made: dict[tuple[object, ...], Any] = {}
+
+
+_PROCESS = Caller()
+_CALLER = ContextVar("caller", default=_PROCESS)
+
+
+@contextmanager
+def calling_as(caller: Caller) -> Iterator[None]:
+    """Make every call in this context with the caller's credentials. Threads that carry the context call as it does."""
+    token = _CALLER.set(caller)
+    try:
+        yield
+    finally:
+        _CALLER.reset(token)
+
+
+def session() -> "boto3.Session":
+    """Return the caller's session; a new one where the process itself calls."""
+    import boto3
+
+    return _CALLER.get().session or boto3.Session()
+
+
+class OncePerCaller(Generic[Made]):
+    """Remembers for each caller what a function has made: one person's clients go with them, and serve nobody else."""
+
+    def __init__(self, make: Callable[..., Made]) -> None:
+        self._make = make
+        update_wrapper(self, make)
+
+    def __call__(self, *given: str) -> Made:
+        """Return what was made for the caller, or make it."""
+        made, key = _CALLER.get().made, (self._make, *given)
+        if key not in made:
+            made[key] = self._make(*given)
+        kept: Made = made[key]
+        return kept
+
+    def cache_clear(self) -> None:
+        """Forget what was made for the process itself."""
+        for key in [key for key in _PROCESS.made if key[0] is self._make]:
+            del _PROCESS.made[key]
+
+
+@OncePerCaller
 def client(service: str) -> Any:
     """Return a cached client, created at its first use, so that a function pays only for what it calls.
 
@@ -49,13 +103,13 @@ def client(service: str) -> Any:
     return _client(service, attempts=3)
 
 
-@cache
+@OncePerCaller
 def client_in(service: str, region: str) -> Any:
     """Return a cached client of another Region than the one that the caller's configuration names."""
     return _client(service, attempts=3, region=region)
 
 
-@cache
+@OncePerCaller
 def client_once(service: str) -> Any:
     """Return a client that sends each call once: for calls that act and have no idempotency token (StartTask,
     SendCommand).
@@ -63,7 +117,7 @@ def client_once(service: str) -> Any:
     return _client(service, attempts=1)
 
 
-@cache
+@OncePerCaller
 def own_role_arn(name: str) -> str:
     """Return the ARN of a role of the stack's, in the account and Region that the caller's credentials are for."""
     sts = client("sts")
@@ -71,7 +125,7 @@ def own_role_arn(name: str) -> str:
     return f"arn:{partition}:iam::{account}:role/{name.format(region=sts.meta.region_name)}"
 
 
-@cache
+@OncePerCaller
 def client_once_as(role_arn: str, service: str) -> Any:
     """Return a client that acts as a role and sends each call once; the SDK renews the role's credentials."""
     import boto3
@@ -87,12 +141,12 @@ def client_once_as(role_arn: str, service: str) -> Any:
             "expiry_time": given["Expiration"].isoformat(),
         }
 
-    session = get_session()
+    as_role = get_session()
     # The SDK itself assumes roles only for profiles in a file.
-    session._credentials = RefreshableCredentials.create_from_metadata(  # type: ignore[attr-defined]
+    as_role._credentials = RefreshableCredentials.create_from_metadata(  # type: ignore[attr-defined]
         assume(), assume, "sts-assume-role"
     )
-    return _client(service, attempts=1, session=boto3.Session(botocore_session=session))
+    return _client(service, attempts=1, session=boto3.Session(botocore_session=as_role))
 
 
 def _client(service: str, attempts: int, session: "boto3.Session | None" = None, region: str | None = None) -> Any:
@@ -112,7 +166,7 @@ def _client(service: str, attempts: int, session: "boto3.Session | None" = None,
             )
         )
     with _MAKING:
-        return (session or boto3).client(service, region_name=region, config=config)  # type: ignore[call-overload]
+        return (session or _CALLER.get().session or boto3).client(service, region_name=region, config=config)  # type: ignore[call-overload]
 
 
 def code_of(error: "ClientError") -> str:

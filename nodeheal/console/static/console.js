@@ -58,11 +58,11 @@
     });
     document.body.addEventListener("htmx:afterSwap", writeTimes);
     document.body.addEventListener("htmx:sendError", () => {
-      showStale(`Not fresh since ${clock()}: the console does not answer. Is its command still running?`);
+      showStale(`Not fresh since ${clock()}: the console does not answer.`);
     });
     document.body.addEventListener("htmx:responseError", (event) => {
-      const { status } = event.detail.xhr;
-      if (status === 401) showStale("Your session has ended. Open the address that `nodeheal console` has printed.");
+      const { status, responseText } = event.detail.xhr;
+      if (status === 401) showStale(responseText);
       else showStale(`Not fresh since ${clock()}: the page answers with ${status}. Load it again to see why.`);
     });
   });

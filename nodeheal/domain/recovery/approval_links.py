@@ -5,7 +5,7 @@ import hmac
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 
 class Answer(StrEnum):
@@ -29,13 +29,20 @@ class Question:
 
 @dataclass(frozen=True)
 class Links:
-    """Makes and reads links. `key`: a secret that only nodeheal's functions can read."""
+    """Makes and reads links. `key`: a secret that only nodeheal's functions can read; `console_url`: of a console that
+    people sign in to; empty: there is none.
+    """
 
     base_url: str
     key: bytes
+    console_url: str = ""
 
     def link(self, question: Question, answer: Answer, expires_at: datetime) -> str:
-        """Returns the address of the page on which this answer is given."""
+        """Returns the address of the page on which this answer is given: the console's, which asks who one is; where
+        there is none, a signed one.
+        """
+        if self.console_url:
+            return f"{self.console_url}/incidents/{quote(question.incident_id, safe='')}#answer"
         return f"{self.base_url}?{self.query(question, answer, expires_at)}"
 
     def query(self, question: Question, answer: Answer, expires_at: datetime) -> str:

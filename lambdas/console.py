@@ -1,0 +1,70 @@
+"""console: the console's pages for people who have signed in, each with the rights of their role and with no others.
+
+The function itself may only assume the roles of people. IAM decides what each of them reads and has done.
+"""
+
+import os
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from mangum import Mangum
+
+from lambdas.sign_in import SignIn, UserPool
+from nodeheal.adapters.aws.assumed_roles import AssumedRoles
+from nodeheal.adapters.aws.calls import OncePerCaller, calling_as, client
+from nodeheal.api import aws
+from nodeheal.api.views import Fact
+from nodeheal.console.app import Deployment, console_app
+from nodeheal.console.gate import Visit
+from nodeheal.console.roles import DEEDS, Role
+from nodeheal.contract import names
+
+# The ways to ask Slurm and Kubernetes are the command's, which is not in the function's bundle.
+_ASKED_ELSEWHERE = (Fact(label="Scheduler", text="asked by `nodeheal nodes show` on your own machine"),)
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """One HTTP request (API Gateway, payload format 2.0)."""
+    return _app()(event, context)
+
+
+@cache
+def _app() -> Mangum:
+    host = os.environ[names.CONSOLE_URL_VARIABLE].removeprefix("https://")
+    issuer, client_id = os.environ[names.CONSOLE_ISSUER_VARIABLE], os.environ[names.CONSOLE_CLIENT_VARIABLE]
+    find_secret = cache(partial(_client_secret, issuer.rpartition("/")[2], client_id))
+    pool = UserPool(issuer, os.environ[names.CONSOLE_LOGIN_VARIABLE], client_id, find_secret)
+    door = SignIn(pool, host, partial(_welcome, AssumedRoles().caller))
+    return Mangum(console_app(door, (BotoCoreError, ClientError)), lifespan="off")
+
+
+def _client_secret(pool_id: str, client_id: str) -> str:
+    """The secret of the console's client, which stands nowhere else."""
+    described = client("cognito-idp").describe_user_pool_client(UserPoolId=pool_id, ClientId=client_id)
+    return str(described["UserPoolClient"]["ClientSecret"])
+
+
+def _welcome(assume: Callable[[str, str], Any], person: str, role: Role, form_token: str) -> Visit:
+    """The visit of a person, who calls AWS in a session of their role that has their name."""
+    role_arn = os.environ[names.CONSOLE_ROLES_VARIABLE].format(role=role.value)
+    calling = partial(calling_as, assume(role_arn, person))
+    with calling():
+        return Visit(_deployment(role_arn, person, role.value), form_token, calling)
+
+
+@OncePerCaller
+def _deployment(role_arn: str, person: str, role: str) -> Deployment:
+    """What this person reads and acts with: made while they are the caller, and kept with their credentials."""
+    table = os.environ[names.ENV_TABLE]
+    return Deployment(
+        aws.connect(table),
+        who=f"{person} ({role})",
+        where=f"account {role_arn.split(':')[4]}, {client('sts').meta.region_name}",
+        in_force=aws.policy_in_force,
+        in_words=lambda error: aws.in_words(error, table),
+        documents=cache(aws.policy_documents),
+        scheduler_words=lambda node: _ASKED_ELSEWHERE,
+        may=DEEDS[Role(role)],
+    )
