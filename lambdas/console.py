@@ -21,7 +21,7 @@ from nodeheal.console.gate import Visit
 from nodeheal.console.roles import DEEDS, Role
 from nodeheal.contract import names
 
-# The ways to ask Slurm and Kubernetes are the command's, which is not in the function's bundle.
+# The ways to ask schedulers of their own are the command's, which is not in the function's bundle.
 _ASKED_ELSEWHERE = (Fact(label="Scheduler", text="asked by `nodeheal nodes show` on your own machine"),)
 
 

@@ -296,6 +296,19 @@ class NodeRow(View):
     reason: str
 
 
+class SchedulerJobRow(View):
+    """A job that a scheduler runs by itself, or the cluster whose jobs are not known."""
+
+    job: str | None
+    scheduler: SchedulerKind
+    cluster: str
+    state: str
+    nodes: int | None
+    owner: str | None
+    submitted_at: Time | None
+    summary: str
+
+
 class AccountFinding(View):
     """What a check of the account and its deployment has found. `todo`: what to do about it; empty: nothing."""
 

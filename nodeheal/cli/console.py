@@ -59,6 +59,7 @@ def _deployment(table: str) -> "Deployment":
     from nodeheal.adapters.aws.calls import client
     from nodeheal.api import aws, records
     from nodeheal.api.client import Client
+    from nodeheal.api.views import SchedulerJobRow
     from nodeheal.cli.doctor import findings
     from nodeheal.cli.job_list import scheduler_jobs
     from nodeheal.console.app import Deployment
@@ -77,7 +78,10 @@ def _deployment(table: str) -> "Deployment":
         look=partial(findings, table),
         manifests=connect.kubernetes_manifests,
         scheduler_words=lambda node: list(_scheduler_words(records.node(node, world))),
-        scheduler_jobs=lambda pools: scheduler_jobs(pools or world.fleet_index.pools(), world),
+        scheduler_jobs=lambda pools: [
+            SchedulerJobRow.model_validate(row, from_attributes=True)
+            for row in scheduler_jobs(pools or world.fleet_index.pools(), world)
+        ],
     )
 
 

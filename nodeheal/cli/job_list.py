@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodeheal.api.cluster_views import KubernetesJobRow, SchedulerJobRow, SlurmJobRow, UnknownJobsRow
 from nodeheal.api.views import JobListRow
+from nodeheal.cli.cluster_views import KubernetesJobRow, SlurmJobRow, UnknownJobsRow
 from nodeheal.cli.kubernetes import ClusterJobs, jobs_of, kubernetes_job
 from nodeheal.cli.say import age, say
 from nodeheal.cli.slurm import Reports, clusters_in, reports_of, slurm_job
@@ -49,7 +49,7 @@ def unknown_rows(unknown: Mapping[SchedulerKind, Mapping[str, str]]) -> list[Unk
     ]
 
 
-def scheduler_jobs(pools: Iterable[str], world: Ports) -> list[SchedulerJobRow]:
+def scheduler_jobs(pools: Iterable[str], world: Ports) -> list[SlurmJobRow | KubernetesJobRow | UnknownJobsRow]:
     """The jobs that Slurm and Kubernetes run on the clusters of these pools, and the clusters that do not answer."""
     pools = list(pools)
     reports = reports_of(clusters_in(pools, world))

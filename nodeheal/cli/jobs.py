@@ -160,7 +160,7 @@ def list_all(
     With --limit and --after the rows are nodeheal's own jobs; the others stand beside the first ones.
     """
     from nodeheal.api import job_list
-    from nodeheal.api.cluster_views import JobPage
+    from nodeheal.cli.cluster_views import JobPage
     from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs, unknown_rows
     from nodeheal.cli.kubernetes import jobs_of
     from nodeheal.cli.slurm import clusters_in, reports_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nodeheal.api.cluster_views import KubernetesJobRow, KubernetesNodeView
 from nodeheal.cli import connect
+from nodeheal.cli.cluster_views import KubernetesJobRow, KubernetesNodeView
 from nodeheal.cli.slurm import answer_or_why, ask_all, clusters_of
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldBySystem

@@ -76,8 +76,8 @@ def list_nodes(
         if on_slurm is None:
             say_rows(view, page, form)
             return
-        from nodeheal.api.cluster_views import NodeRowWithSlurm
         from nodeheal.api.pages import Rows
+        from nodeheal.cli.cluster_views import NodeRowWithSlurm
 
         rows = tuple(NodeRowWithSlurm(**dict(row), slurm=on_slurm[row.node]) for row in view.rows)
         say_rows(Rows[NodeRowWithSlurm](rows=rows, next=view.next), page, form)
@@ -111,9 +111,9 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
 def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one node: its state, why and since when, and what nodeheal may still do with it."""
     from nodeheal.api import node_queries, records
-    from nodeheal.api.cluster_views import NodeViewWithCluster
     from nodeheal.api.lookup import node_named
     from nodeheal.cli import kubernetes
+    from nodeheal.cli.cluster_views import NodeViewWithCluster
     from nodeheal.cli.node_view import as_text
     from nodeheal.cli.slurm import node_words, slurm_node, view_of
 

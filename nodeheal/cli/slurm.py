@@ -14,8 +14,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from nodeheal.adapters.aws.failures import explain
 from nodeheal.api import records
-from nodeheal.api.cluster_views import SlurmJobRow, SlurmNodeView
 from nodeheal.cli import connect
+from nodeheal.cli.cluster_views import SlurmJobRow, SlurmNodeView
 from nodeheal.cli.say import say
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NodehealError, NotFound

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from nodeheal.api.cluster_views import SlurmSubmission
+from nodeheal.cli.cluster_views import SlurmSubmission
 from nodeheal.cli.job_file import bytes_of
 from nodeheal.cli.job_list import INCOMPLETE
 from nodeheal.cli.job_submitted import warn

@@ -25,14 +25,13 @@ from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
 from nodeheal.api import own_acts, submission_queries
 from nodeheal.api.acts import new_key
 from nodeheal.api.client import Client
-from nodeheal.api.cluster_views import SchedulerJobRow
 from nodeheal.api.incident_views import IncidentView
 from nodeheal.api.job_file import JobFileRefused, LineComplaint, parse_job_file
 from nodeheal.api.job_log import open_log
 from nodeheal.api.lookup import address_of as named
 from nodeheal.api.pages import Page, Rows
 from nodeheal.api.submission_views import PlannedJob
-from nodeheal.api.views import Fact, FleetView, NodeRow
+from nodeheal.api.views import Fact, FleetView, NodeRow, SchedulerJobRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
 from nodeheal.console.asked import SINCE, chosen, pools_of
 from nodeheal.console.doctor_page import DoctorPage

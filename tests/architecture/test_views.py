@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.api.cluster_views import SlurmJobRow, UnknownJobsRow
 from nodeheal.api.views import JobListRow
+from nodeheal.cli.cluster_views import SlurmJobRow, UnknownJobsRow
 from stacks.settings import REPOSITORY
 
 CLI = REPOSITORY / "nodeheal" / "cli"

@@ -110,9 +110,6 @@ class UnknownJobsRow(ForeignJobRow):
     cluster: str
 
 
-SchedulerJobRow = SlurmJobRow | KubernetesJobRow | UnknownJobsRow
-
-
 class JobPage(Rows[JobListRow]):
     """A page of nodeheal's own jobs, and all jobs of Slurm's and Kubernetes' beside the first one."""
 
