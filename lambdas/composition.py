@@ -140,7 +140,8 @@ def ports() -> Ports:
         task_roles=listed(names.ENV_TASK_ROLES),
         controllers_once=lambda service: client_once_as(os.environ[names.ENV_CONTROLLER_ROLE_ARN], service),
     )
-    return replace(made, attempts=MeasuredAttempts(made.attempts), channels=channels())
+    console_links = replace(made.console_links, console_url=os.environ.get(names.CONSOLE_URL_VARIABLE, ""))
+    return replace(made, attempts=MeasuredAttempts(made.attempts), channels=channels(), console_links=console_links)
 
 
 class Records:

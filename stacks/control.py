@@ -123,7 +123,8 @@ class Control:
             keep_logs=self._keep_logs,
         )
         console = Console(self._stack, setting, around)
-        self.functions["wait_for_approval"].add_environment(names.CONSOLE_URL_VARIABLE, console.url)
+        for function in self.functions.values():
+            function.add_environment(names.CONSOLE_URL_VARIABLE, console.url)
         return console
 
     def _deployed_places(self) -> dict[str, str]:

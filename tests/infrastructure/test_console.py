@@ -40,15 +40,16 @@ def test_without_the_setting_nothing_of_it_is_created(real: Template) -> None:
 
 
 def test_with_it_the_rest_of_the_stack_stays_as_it_is(real: Template, on: Template) -> None:
-    waits = [name for name in real.resources if name.startswith("WaitForApprovalFunction")]
+    functions = [name for name, _ in real.of_type("AWS::Lambda::Function") if name.endswith("Function", 0, -8)]
     changed = [name for name, resource in real.resources.items() if on.resources[name] != resource]
 
-    # The links of its emails lead to the console; and an error of the console's function is on the dashboard.
-    assert [name for name in changed if not name.startswith("Dashboard")] == waits
+    # The links of messages lead to the console; and an error of the console's function is on the dashboard.
+    assert [name for name in changed if not name.startswith("Dashboard")] == functions
     added = {name for name in on.resources if name not in real.resources}
     assert {name[: len("Console")] for name in added} == {"Console"}
     url = {"Fn::GetAtt": [next(i for i, _ in on.of_type("AWS::ApiGatewayV2::Api") if "Console" in i), "ApiEndpoint"]}
-    assert on.resources[waits[0]]["Properties"]["Environment"]["Variables"]["NODEHEAL_CONSOLE_URL"] == url
+    for name in functions:
+        assert on.resources[name]["Properties"]["Environment"]["Variables"]["NODEHEAL_CONSOLE_URL"] == url
 
 
 def test_the_function_may_assume_the_three_roles_and_nothing_else(on: Template) -> None:

@@ -285,9 +285,13 @@ def test_every_partition_has_a_console_of_its_own(partition: str, host: str) -> 
     assert f"https://{console_host(partition, 'r')}" == host
     assert (
         ConsoleLinks(ARN.replace("arn:aws:", f"arn:{partition}:").replace("eu-west-1", "r"))
-        .execution("i")
+        .incident("i")
         .startswith(host)
     )
+
+
+def test_where_people_sign_in_to_a_console_the_links_of_incidents_lead_there() -> None:
+    assert replace(READING, console_url="https://c").incident("inc-1") == "https://c/incidents/inc-1"
 
 
 def test_a_question_has_its_links_whole_and_its_commands_ready_to_paste() -> None:

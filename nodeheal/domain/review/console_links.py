@@ -1,6 +1,7 @@
-"""Links to more about an incident: its execution in the console, and its runbook."""
+"""Links to more about an incident: its page, or its execution in the console of AWS, and its runbook."""
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from nodeheal.contract.vocabulary import Escalation
 
@@ -35,6 +36,7 @@ class ConsoleLinks:
 
     workflow_arn: str = ""  # of recover_node
     runbooks: str = ""  # where docs/runbooks stands: a path, or an address
+    console_url: str = ""  # of a console that people sign in to
 
     def runbook(self, code: Escalation) -> str:
         """Returns the runbook's address. Where that is not known, its file name, and where it is in the repository."""
@@ -42,8 +44,12 @@ class ConsoleLinks:
         in_repository = " in the repository" if base == RUNBOOKS else ""
         return f"{base}/{file}{in_repository}" if base else file
 
-    def execution(self, incident_id: str) -> str:
-        """Returns the address of the incident's execution in the Step Functions console. Empty: it is not known."""
+    def incident(self, incident_id: str) -> str:
+        """Returns the address of the incident's page; where there is no console, of its execution at Step Functions.
+        Empty: neither is known.
+        """
+        if self.console_url:
+            return f"{self.console_url}/incidents/{quote(incident_id, safe='')}"
         if not self.workflow_arn:
             return ""
         return execution_url(f"{self.workflow_arn.replace(':stateMachine:', ':execution:')}:{incident_id}")

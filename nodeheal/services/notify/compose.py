@@ -175,7 +175,7 @@ def letter(
         incident_id=incident.incident_id,
         ending=facts.ending,
         needed=facts.needed,
-        link=console_links.execution(incident.incident_id),
+        link=console_links.incident(incident.incident_id),
     )
 
 
@@ -297,7 +297,7 @@ def _words_of_result(decision: Decision, outcome: Outcome) -> str:
 def _details(history: History, decided: Decision, console_links: ConsoleLinks, code: Escalation | None) -> list[str]:
     """What the node has said, and where more stands."""
     incident = history.incident
-    execution = console_links.execution(incident.incident_id)
+    execution = console_links.incident(incident.incident_id)
     return [
         *quoted("Evidence", incident.root.evidence),
         *(line for told in confirmations_in(history) for line in quoted("Confirmed", told)),

@@ -88,7 +88,7 @@ def notify_owners_of_tasks(
 
 
 def _of_task(history: History, task: UnmanagedTask, ports: Ports, policy: RecoveryPolicy) -> Notification:
-    execution = ports.console_links.execution(history.incident.incident_id)
+    execution = ports.console_links.incident(history.incident.incident_id)
     return compose_task_owner(history, task, assess_faults(history, policy).fault, execution)
 
 
@@ -144,7 +144,7 @@ def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolic
     before = _run_before(run, ports)
     first_end = before.ended_at if before else None
     fault, restarts = assess_faults(history, policy).fault, which_restart(job, history.incident, ports)
-    execution = ports.console_links.execution(history.incident.incident_id)
+    execution = ports.console_links.incident(history.incident.incident_id)
     return About(job.owner, job, run, history, seen, fault, before, first_end, restarts, execution)
 
 

@@ -80,8 +80,8 @@ def _rows(facts: Mapping[str, str]) -> str:
 
 def outcome(answered: AnswerReceipt, answer: Answer, incident: Incident, ports: Ports) -> str:
     """What became of the answer, what happens now, and where that can be watched."""
-    link = ports.console_links.execution(incident.incident_id)
-    watch = f'<p><a href="{escape(link)}">Watch it in the Step Functions console</a></p>' if link else ""
+    link = ports.console_links.incident(incident.incident_id)
+    watch = f'<p><a href="{escape(link)}">Watch it</a></p>' if link else ""
     if not answered.is_taken:
         return _page("Not counted", f"<p>{escape(answered.text)}</p>{watch}")
     now = (
