@@ -96,6 +96,7 @@ def _row(
         last_seen=record.last_seen if record.has_reported else None,
         silent=is_silent,
         rack=record.rack or None,
+        machine=record.machine or None,
         paused_until=pause.until if pause is not None else None,
         paused_why=pause.why if pause is not None else None,
         reason=f"{never}{record.state_reason}",

@@ -291,6 +291,7 @@ class NodeRow(View):
     last_seen: Time | None
     silent: bool
     rack: str | None
+    machine: str | None
     paused_until: Time | None
     paused_why: str | None
     reason: str

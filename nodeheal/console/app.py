@@ -60,6 +60,7 @@ FORM_BYTES = 262_144  # a job's file is the largest
 GROUPINGS: Mapping[str, Callable[[NodeRow], str]] = {
     "pool": lambda row: row.pool,
     "rack": lambda row: row.rack or "no rack",
+    "instance type": lambda row: row.machine or "not known",
     "state": lambda row: row.availability.value,
 }
 _STATIC = Path(__file__).parent / "static"

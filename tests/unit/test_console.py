@@ -290,6 +290,7 @@ def test_an_incident_is_exported_as_it_is_on_record(client: Client, console: Ser
 def test_accelerators_are_shown_with_what_their_driver_says(client: Client, console: ServedConsole) -> None:
     reports_hardware(client.ports, A)
     text = console.get(f"/nodes/{A}").text
+    assert "p5.48xlarge" in console.get("/fleet?by=instance+type").text
     for shown in ("NVIDIA H100 80GB HBM3", "165392200010", "41", "17 of 18", "81559"):
         assert shown in text
 

@@ -119,6 +119,7 @@ class Node:
     claimed_by: str | None = None  # the job that is about to start here, while its nodes are checked
     is_spare: bool = False  # an operator keeps it free, to stand in for another node
     rack: str = ""  # where an operator says that it stands
+    machine: str = ""  # the firmware's product name, as its agent reports it; on EC2 the instance type
     # topic of a foreign signal -> the newest version received; an older one that comes later is history
     signal_versions: dict[str, int] = field(default_factory=dict)
     version: int = 0

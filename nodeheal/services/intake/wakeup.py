@@ -20,7 +20,7 @@ from nodeheal.services.jobs.job_nodes import free_nodes, leave
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.recovery.new_machine import on_machine_booted
 from nodeheal.services.recovery.wait_for_news import bring_news, tell_of_boot
-from nodeheal.services.saving import SAVE_TRIES, change_job, change_run
+from nodeheal.services.saving import SAVE_TRIES, change_job, change_node, change_run
 
 REASON_CHARACTERS = 300  # of a diagnosis, as people read it
 logger = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ def on_hardware_reported(event: NodeHardwareReported, ports: Ports) -> None:
     if node is not None and node.has_reported and node.view(event.boot_id, event.observed_at) is not BootView.PAST:
         # From a clock that is ahead, no later report would be the newer one.
         ports.hardware.save(event.model_copy(update={"observed_at": min(event.observed_at, ports.clock())}))
+        change_node(event.node_id, ports, lambda known: replace(known, machine=event.machine or ""))
 
 
 @limited
