@@ -172,7 +172,15 @@ class Console:
 
     def _incident(self, request: Request) -> Response:
         view = self._client.incident(request.path_params["incident"])
-        return self._show(request, "incident.html", incident=view, keys=_keys(view), is_theirs=_is_theirs(view))
+        job = self._client.ports.jobs.get(view.job_id) if view.job_id else None
+        return self._show(
+            request,
+            "incident.html",
+            incident=view,
+            keys=_keys(view),
+            is_theirs=_is_theirs(view),
+            checkpoint=job.found if job else None,
+        )
 
     def _export(self, request: Request) -> Response:
         """The incident as a file, for a ticket or a colleague."""
