@@ -134,7 +134,9 @@ class SignIn:
         begun = cookie_of(request.headers.get("cookie", ""), BEGUN).split(".", 3)
         given = request.query_params.get("state", "")
         if len(begun) != 4 or not hmac.compare_digest(given.encode(), begun[0].encode()):
-            return _refused("This sign-in was not begun in this browser, or took longer than ten minutes.")
+            # Another window's sign-in may be under way: its cookie stays.
+            why = "This sign-in was not begun in this browser, was overtaken, or took longer than ten minutes."
+            return PlainTextResponse(f"{why} {_AGAIN}", 403)
         _, nonce, verifier, wanted = begun
         token = self._redeem(request.query_params.get("code", ""), verifier)
         try:

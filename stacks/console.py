@@ -24,8 +24,9 @@ from stacks.operator import JOBS_POLICY_NAME, POLICY_NAME, VIEWER_POLICY_NAME
 from stacks.permission import Permission
 from stacks.settings import ConsoleSetting
 
-# An open page asks every two seconds: fifty people with two pages each.
-BOUNDS = apigateway.ThrottleSettings(rate_limit=50, burst_limit=100)
+# An open page asks every two seconds: 25 people with two pages each. If each answer took the 30 s that API Gateway
+# waits, that would be 750 of the account's 1,000 concurrent executions, which recoveries need as well.
+BOUNDS = apigateway.ThrottleSettings(rate_limit=25, burst_limit=50)
 SESSION_HOURS = 8  # a shift; nothing ends a signed token before its time
 # What a person of each role may do at AWS: the policies of the commands, and no others.
 POLICIES_OF: Mapping[Role, tuple[str, ...]] = {
@@ -153,11 +154,11 @@ class Console(Construct):
             prevent_user_existence_errors="ENABLED",
             read_attributes=["email"],  # the token is a cookie, which has 4,096 characters
             id_token_validity=SESSION_HOURS,
-            # The console uses neither of them: as short as Cognito permits.
+            # The console uses neither of them. No token may outlive the refresh token, by the rules of Cognito.
             access_token_validity=5,
-            refresh_token_validity=60,
+            refresh_token_validity=SESSION_HOURS,
             token_validity_units=cognito.CfnUserPoolClient.TokenValidityUnitsProperty(
-                id_token="hours", access_token="minutes", refresh_token="minutes"
+                id_token="hours", access_token="minutes", refresh_token="hours"
             ),
         )
         cognito.CfnManagedLoginBranding(

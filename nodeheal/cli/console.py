@@ -1,6 +1,10 @@
 """`nodeheal console`: the pages of the console, on this machine, with the caller's own credentials."""
 
+import secrets
+import tempfile
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,12 +21,16 @@ if TYPE_CHECKING:
     from nodeheal.console.app import Deployment
     from nodeheal.domain.fleet.node import Node
 
-HOST = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 PORT = 8473
 
 
 def console(
     port: Annotated[int, typer.Option(min=1, max=65_535, help="on 127.0.0.1")] = PORT,
+    host: Annotated[
+        str | None,
+        typer.Option(help="127.0.0.1 or localhost, for a browser that knows no names under localhost"),
+    ] = None,
     browse: Annotated[bool, typer.Option("--browse", help="open it in this machine's browser")] = False,
     table: Table = names.TABLE,
 ) -> None:
@@ -38,20 +46,31 @@ def console(
 
     with clearly():
         deployment = _deployment(table)
-    session = Session(port, deployment)
+    if host not in (None, LOOPBACK, "localhost"):
+        refuse(f"--host {host}: it is 127.0.0.1 or localhost")
+    session = Session(host or f"{secrets.token_hex(8)}.localhost", port, deployment)
     app = console_app(session, (BotoCoreError, ClientError))
-    server = uvicorn.Server(uvicorn.Config(app, HOST, port, log_level="warning", server_header=False))
+    server = uvicorn.Server(uvicorn.Config(app, LOOPBACK, port, log_level="warning", server_header=False))
     try:
         listening = server.config.bind_socket()
     except SystemExit:  # it has said why on stderr already
         refuse(f"--port {port}: it is in use; give another one")
-    address = f"http://{HOST}:{port}/enter?key={session.key}"
+    address = f"http://{session.addresses[0]}/enter?key={session.key}"
     say(f"The console of {deployment.where}, as {deployment.who}:", "", f"  {address}", "", "Ctrl-C ends it.")
-    if browse:
-        import webbrowser
+    with opened(address) if browse else nullcontext():
+        server.run([listening])
 
-        webbrowser.open(address)
-    server.run([listening])
+
+@contextmanager
+def opened(address: str) -> "Iterator[None]":
+    """Open the address in this machine's browser, by a file: others can read a command line, and the key is in it."""
+    import webbrowser
+
+    with tempfile.TemporaryDirectory(prefix="nodeheal-") as directory:  # only its owner can look into it
+        page = Path(directory, "console.html")
+        page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', encoding="utf-8")
+        webbrowser.open(page.as_uri())
+        yield
 
 
 def _deployment(table: str) -> "Deployment":

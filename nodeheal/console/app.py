@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import TypeAdapter
 from starlette.applications import Starlette
@@ -35,7 +35,7 @@ from nodeheal.api.views import Fact, FleetView, NodeRow, SchedulerJobRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
 from nodeheal.console.asked import SINCE, chosen, pools_of
 from nodeheal.console.doctor_page import DoctorPage
-from nodeheal.console.gate import Door, Gate, Visit, visit
+from nodeheal.console.gate import Door, Gate, Visit, own_address, visit
 from nodeheal.console.job_form import fields_of, text_of
 from nodeheal.console.manifest_pages import ManifestPages
 from nodeheal.console.policy_pages import PolicyPages
@@ -287,10 +287,10 @@ class Console:
         return self._show(request, "logs.html", job=name, log=log, lines=log.newest(LOG_LINES), chosen=chosen)
 
     def _write_job(self, request: Request) -> Response:
-        """The empty form, or one with what the address says: `?pool=a&only_nodes=…` from the fleet."""
+        """The empty form, or one with where the job is to run: `?pool=a&only_nodes=…`. What runs is never in a link."""
         self._refuse_unless_may(ActKind.SUBMIT_JOB)
         asked = request.query_params
-        given = {name: "\n".join(asked.getlist(name)) for name in asked}
+        given = {name: "\n".join(asked.getlist(name)) for name in ("pool", "only_nodes") if name in asked}
         return self._show_job(request, text_of(given) if given else "")
 
     async def _plan(self, request: Request) -> Response:
@@ -368,7 +368,10 @@ class Console:
         return plan, []
 
     def _search(self, request: Request) -> Response:
-        """Go to what has this name."""
+        """Go to what has this name, or to the page whose address somebody has sent."""
+        wanted = urlsplit(request.query_params.get("q", "").strip())
+        if wanted.scheme and wanted.netloc:
+            return RedirectResponse(own_address(wanted._replace(scheme="", netloc="", fragment="").geturl()), 303)
         page, name = named(request.query_params.get("q", "").strip(), self._client.ports)
         return RedirectResponse(address_of(page.removesuffix("s"), name), 303)
 
@@ -493,7 +496,7 @@ def console_app(door: Door, errors: tuple[type[Exception], ...] = ()) -> Starlet
     console = Console(door)
     return Starlette(
         routes=console.routes(),
-        middleware=[Middleware(Gate, door=door)],
+        middleware=[Middleware(Gate, door=door, errors=errors)],
         exception_handlers=dict.fromkeys((HTTPException, NodehealError, ValueError, *errors), console.failed),
     )
 

@@ -108,17 +108,20 @@ class Session:
     """One person's time at the console on loopback. It begins with the key that the command prints, and ends on its
     own.
 
-    `port`: where it is served; cookies do not tell ports apart, so the cookie's name has it.
+    `host`, `port`: where it is served. Browsers send a host's cookies to each of its ports, so that a name that nobody
+    else knows keeps the session from whatever else listens on this machine.
     """
 
     scheme = "http"
     open_to_all = (ENTRANCE, STATIC)
     headers = safe_headers()
 
-    def __init__(self, port: int, deployment: "Deployment", clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, host: str, port: int, deployment: "Deployment", clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.key = secrets.token_urlsafe(24)
         self.cookie = f"nodeheal-console-{port}"
-        self.addresses = (f"127.0.0.1:{port}", f"localhost:{port}")
+        self.addresses = (f"{host}:{port}",)
         self._deployment = deployment
         self._secret = secrets.token_bytes(32)
         self._clock = clock
@@ -169,10 +172,10 @@ class Session:
 
 
 class Gate:
-    """The middleware in front of every page."""
+    """The middleware in front of every page. `errors`: what AWS raises where a door asks it."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self._app, self._door = app, door
+    def __init__(self, app: ASGIApp, door: Door, errors: tuple[type[Exception], ...] = ()) -> None:
+        self._app, self._door, self._errors = app, door, errors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on as the visit of a person, or refuse it with the reason."""
@@ -194,7 +197,12 @@ class Gate:
         if scope["path"].startswith(self._door.open_to_all):
             await self._app(scope, receive, send_safely)
             return
-        admitted = await self._door.admit(Headers(scope=scope).get("cookie", ""))
+        try:
+            admitted = await self._door.admit(Headers(scope=scope).get("cookie", ""))
+        except self._errors:
+            unavailable = PlainTextResponse("AWS does not let you in now. Load the page again in a minute.\n", 503)
+            await unavailable(scope, receive, send_safely)
+            return
         if admitted is None:
             await self._door.turn_away(Request(scope))(scope, receive, send_safely)
             return
@@ -209,7 +217,7 @@ class Gate:
         headers, door = Headers(scope=scope), self._door
         host = headers.get("host", "")
         if host not in door.addresses:
-            return PlainTextResponse(f"This console answers at {door.scheme}://{door.addresses[0]} only.\n", 421)
+            return PlainTextResponse("This console answers only at its own address.\n", 421)
         if scope["method"] == _ACTING and headers.get("origin") != f"{door.scheme}://{host}":
             return PlainTextResponse("Only the console's own pages may act.\n", 403)
         return None

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from nodeheal.api.yaml_tree import YamlRefused, read_tree
 from nodeheal.contract.job_spec import JobSpec
 
 _NUMBERS = ("integer", "number")
@@ -121,8 +122,8 @@ def _parsed(given: str, kind: str) -> Any:
             return dict(line.strip().partition("=")[::2] for line in given.splitlines() if line.strip())
         case "yaml":
             try:
-                return yaml.safe_load(given)
-            except yaml.YAMLError:
+                return read_tree(given.encode()).value
+            except YamlRefused:
                 return given
     return given
 

@@ -60,14 +60,17 @@ class ManifestPages:
         self._refuse_unless_may(ActKind.SUBMIT_JOB)
         form = await self._read_form(request)
         text, names = form.get("document", ""), form.get("nodes", "").split()
-        return await run_in_threadpool(self._answer, request, text, names, is_trial=form.get("do") != "create")
+        is_trial, shown = form.get("do") != "create", form.get("cluster", "")
+        return await run_in_threadpool(self._answer, request, text, names, shown, is_trial=is_trial)
 
-    def _answer(self, request: Request, text: str, names: list[str], *, is_trial: bool) -> Response:
+    def _answer(self, request: Request, text: str, names: list[str], shown: str, *, is_trial: bool) -> Response:
         try:
             manifest = read_tree(text.encode()).value
             warnings = warnings_of(manifest)
             nodes = [self._node(name) for name in names]
             cluster = self._cluster(request.path_params["pool"])
+            if cluster != shown:
+                raise ValueError(f"cluster: the pool's nodes are in {cluster} now; look at the page again")
             made = self._manifests().create(cluster, manifest, nodes, is_trial=is_trial)
         except YamlRefused as refused:
             return self._page(request, text, names, status=400, refused=f"line {refused.line}: {refused}")

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -119,7 +119,7 @@ def tone_of(word: object) -> Tone:
 def _chip(word: object, tone: str = "") -> Markup:
     """A state as a chip: a mark and the word."""
     shown = str(word).replace("_", " ").lower()
-    return Markup('<span class="chip {}">{}</span>').format(tone or tone_of(word), escape(shown))
+    return Markup('<span class="chip {}">{}</span>').format(tone or tone_of(word), _visible(shown))
 
 
 def _time(at: datetime | None) -> Markup:

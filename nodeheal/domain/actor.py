@@ -7,7 +7,7 @@ from nodeheal.contract.acts import Actor
 
 # Of IAM Identity Center and of the console, which name a session after who has signed in; the roles of both trust
 # nobody else. Anybody else may choose the name of a session.
-_CONSOLE = names.CONSOLE_ROLE.format(role="[a-z]+", region="[a-z0-9-]+")
+_CONSOLE = names.CONSOLE_ROLE.format(role="(?:viewer|researcher|operator)", region="[a-z0-9-]+")
 _SIGNED_ON = re.compile(rf"assumed-role/(AWSReservedSSO_[^/]+|{_CONSOLE})/(?P<user>[^/]+)")
 
 

@@ -106,6 +106,8 @@ def test_people_sign_in_by_a_code_with_a_secret_and_come_back_to_this_console_on
     assert client["ExplicitAuthFlows"] == ["ALLOW_REFRESH_TOKEN_AUTH"]
     assert client["PreventUserExistenceErrors"] == "ENABLED"
     assert (client["IdTokenValidity"], client["TokenValidityUnits"]["IdToken"]) == (8, "hours")
+    # Cognito refuses a token that would outlive the refresh token.
+    assert (client["RefreshTokenValidity"], client["TokenValidityUnits"]["RefreshToken"]) == (8, "hours")
     assert "Secret" not in json.dumps(only(on, "AWS::Lambda::Function")["Environment"])
 
 

@@ -94,7 +94,7 @@ def served(client: Client, deployment: Deployment | None = None, **changes: Any)
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     port = listening.getsockname()[1]
-    session = Session(port, deployment or deployment_of(client), **changes)
+    session = Session("127.0.0.1", port, deployment or deployment_of(client), **changes)
     config = uvicorn.Config(console_app(session), log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = Thread(target=server.run, args=([listening],), daemon=True)

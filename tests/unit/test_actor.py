@@ -17,6 +17,10 @@ from nodeheal.domain.actor import actor_of
             "arn:aws:sts::123456789012:assumed-role/x-nodeheal-console-operator-eu-west-1/ada",
             "x-nodeheal-console-operator-eu-west-1/ada",
         ),
+        (
+            "arn:aws:sts::123456789012:assumed-role/nodeheal-console-breakglass-eu-west-1/ada",
+            "nodeheal-console-breakglass-eu-west-1/ada",
+        ),
         ("arn:aws:sts::123456789012:federated-user/grace", "federated-user/grace"),
         ("arn:aws:iam::123456789012:root", "root of the account"),
     ],

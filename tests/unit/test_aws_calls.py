@@ -122,5 +122,10 @@ def test_a_session_is_named_as_sts_permits_and_no_two_people_alike(name: str) ->
     assert session_name(name) not in map(session_name, alike)
 
 
+def test_no_name_of_a_person_is_that_of_another_ones_session() -> None:
+    changed = session_name("léa")
+    assert session_name(changed) != changed
+
+
 def test_a_name_that_sts_takes_is_the_name_of_the_session() -> None:
     assert session_name("ada@example.com") == "ada@example.com"

@@ -61,7 +61,7 @@ def test_a_page_is_shown_to_who_has_entered_and_to_nobody_else(console: ServedCo
 
 
 def test_every_route_but_the_entrance_and_the_assets_asks_for_the_session(client: Client) -> None:
-    routes = Console(Session(1, deployment_of(client))).routes()
+    routes = Console(Session("127.0.0.1", 1, deployment_of(client))).routes()
     with served(client) as console:
         for route in routes:
             path = re.sub(r"\{\w+\}|\{\w+:int\}", "1", route.path)
@@ -101,8 +101,11 @@ def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(client: Client) 
 
 def test_a_name_that_points_at_loopback_is_not_answered(console: ServedConsole) -> None:
     """DNS rebinding: the attacker's page has its own name, and its browser would send no cookie; the key neither."""
-    for host in ("attacker.example", f"attacker.example:{console.port}", "127.0.0.1", f"127.0.0.1:{console.port}.x"):
-        assert console.get("/", host=host).status == 421
+    own, port = console.host, console.port
+    for host in ("attacker.example", f"attacker.example:{port}", "127.0.0.1", f"{own}.x", f"localhost:{port}"):
+        answer = console.get("/", host=host)
+        assert answer.status == 421
+        assert own not in answer.text  # it is a name that nobody else knows
 
 
 @pytest.mark.parametrize("origin", ["http://attacker.example", "null", "", "http://127.0.0.1:1"])
@@ -266,6 +269,26 @@ def test_a_fleet_too_large_for_links_is_read_in_parts_for_its_drawing(
     last = json.loads(console.get(first["next"]).text)
     assert [*first["nodes"], *last["nodes"]] == [["no rack", A, "FREE"], ["no rack", B, "FREE"]]
     assert last["next"] is None
+
+
+def test_what_runs_is_never_taken_from_a_link(console: ServedConsole) -> None:
+    text = console.get("/submit?pool=demo&image=attackers:1&command=steal&mounts=[]").text
+    assert "pool: demo" in text
+    assert "attackers:1" not in text
+    assert "steal" not in text
+
+
+@pytest.mark.parametrize("bomb", ["[" * 5_000, "a: &a [x,x]\n" + "b: {<<: [*a,*a]}\n" * 9])
+def test_a_field_that_would_grow_without_end_is_refused_like_a_file(console: ServedConsole, bomb: str) -> None:
+    answer = console.post("/submit/plan", {"from": "form", "f.name": "tiny", "f.mounts": bomb})
+    assert answer.status == 200
+    assert "Not yet a job" in answer.text
+
+
+def test_an_address_that_a_colleague_has_sent_leads_to_its_page_here(console: ServedConsole) -> None:
+    sent = "http%3A%2F%2F0a1b.localhost%3A8473%2Fincidents%3Fstate%3Dopen"
+    assert console.get(f"/search?q={sent}").headers["location"] == "/incidents?state=open"
+    assert console.get("/search?q=http%3A%2F%2Fa%2F%2Fevil.example").headers["location"] == "/"
 
 
 def test_a_search_goes_to_what_has_the_name(client: Client, console: ServedConsole) -> None:

@@ -32,7 +32,7 @@ def test_the_submit_page_leads_to_the_manifest_where_the_pool_is_on_kubernetes(c
 
 def test_nodes_of_the_pool_are_offered_and_a_chosen_one_stays_chosen(console: ServedConsole) -> None:
     assert "checked" not in console.get(PATH).text
-    answer = console.post(PATH, {"document": "kind: Pod\n", "nodes": NODE})
+    answer = console.post(PATH, {"document": "kind: Pod\n", "nodes": NODE, "cluster": "training"})
     assert f'value="{NODE}" checked' in answer.text
 
 
@@ -41,6 +41,13 @@ def test_what_is_no_job_is_refused_and_not_lost(console: ServedConsole, text: st
     answer = console.post(PATH, {"document": text, "do": "create"})
     assert answer.status == 400
     assert text in answer.text.replace("\r", "")
+
+
+def test_a_job_goes_to_no_other_cluster_than_the_page_has_shown(console: ServedConsole) -> None:
+    manifest = "{apiVersion: batch/v1, kind: Job, metadata: {name: tiny}}"
+    answer = console.post(PATH, {"document": manifest, "cluster": "other", "do": "create"})
+    assert answer.status == 400
+    assert "nodes are in training now" in answer.text
 
 
 def test_a_pool_without_kubernetes_has_no_such_page(console: ServedConsole) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import pytest
+from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 from mangum import Mangum
 from moto import mock_aws
@@ -242,7 +243,8 @@ CLAIMS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("claims", CLAIMS, ids=str)
+# Not the claims themselves: each process of the tests has its own time.
+@pytest.mark.parametrize("claims", CLAIMS, ids=lambda claims: "-".join(claims))
 def test_a_token_with_another_claim_opens_no_session_and_begins_none(
     browser: Browser, pool: Cognito, claims: dict[str, Any]
 ) -> None:
@@ -315,6 +317,15 @@ def test_a_code_with_a_state_of_another_browser_is_not_taken(browser: Browser) -
     other.get("/")
     assert other.get(back).status == 403  # it has begun another one
     assert SESSION not in other.cookies
+
+
+def test_of_two_windows_that_sign_in_at_once_the_later_one_is_signed_in(browser: Browser) -> None:
+    earlier = browser.at_cognito(browser.get("/").headers["location"])
+    later = browser.at_cognito(browser.get("/jobs").headers["location"])
+
+    assert browser.get(earlier).status == 403
+    assert browser.get(later).headers["location"] == "/jobs"
+    assert SESSION in browser.cookies
 
 
 @pytest.mark.parametrize("state", ["", "x", "é"])
@@ -541,6 +552,22 @@ def test_the_function_answers_a_page_with_the_words_of_aws(function: Browser) ->
     answer = function.get("/")
     assert answer.status == 502  # this account has no table
     assert "ada (operator)" in answer.text
+
+
+def test_a_role_that_may_not_be_assumed_now_is_said_under_the_headers_of_every_answer(
+    function: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied"}}, "AssumeRole")
+
+    monkeypatch.setattr(AssumedRoles, "caller", denied)
+    console_function._app.cache_clear()
+    function.sign_in()
+
+    answer = function.get("/")
+
+    assert answer.status == 503
+    assert "content-security-policy" in answer.headers
 
 
 def test_the_secret_of_the_client_is_read_from_cognito(function: Browser) -> None:

@@ -9,8 +9,9 @@ from nodeheal.adapters.aws.calls import Caller, client
 
 SECONDS = 3_600  # the longest that a role may assume another one for
 SPARE_SECONDS = 300  # no request may begin with credentials that end while it is answered
-_LONGEST, _DIGITS = 64, 8
-_UNSAFE = re.compile(r"[^\w+=,.@-]", re.ASCII)  # of what STS takes in the name of a session
+_LONGEST, _DIGITS = 64, 16
+# Of what STS takes in the name of a session; but for "=", which marks a name that was changed.
+_UNSAFE = re.compile(r"[^\w+,.@-]", re.ASCII)
 
 
 class AssumedRoles:
