@@ -128,7 +128,7 @@ def test_its_requests_are_bounded_and_its_logs_are_kept_as_long_as_the_others(on
     [stage] = [r["Properties"] for i, r in on.of_type("AWS::ApiGatewayV2::Stage") if i.startswith("Console")]
     logs = [r["Properties"] for i, r in on.of_type("AWS::Logs::LogGroup") if i.startswith("Console")]
 
-    assert stage["DefaultRouteSettings"] == {"ThrottlingBurstLimit": 100, "ThrottlingRateLimit": 50}
+    assert stage["DefaultRouteSettings"] == {"ThrottlingBurstLimit": 50, "ThrottlingRateLimit": 25}
     assert "query" not in stage["AccessLogSettings"]["Format"].lower()  # a code would stand in it
     assert {log["LogGroupName"]: log["RetentionInDays"] for log in logs} == {
         SPEC.log_group: 90,
