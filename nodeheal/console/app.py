@@ -300,8 +300,10 @@ class Console:
         """
         self._refuse_unless_may(ActKind.SUBMIT_JOB)
         form = await self._form(request)
-        text, is_of_form = _job_text(form), form.get("from") == "form"
-        return await run_in_threadpool(self._show_job, request, text, template="plan.html", is_of_form=is_of_form)
+        is_of_form = form.get("from") == "form"
+        return await run_in_threadpool(
+            self._show_job, request, _job_text(form), template="plan.html", is_of_form=is_of_form
+        )
 
     async def _submit(self, request: Request) -> Response:
         """Have the job started, once."""
@@ -327,11 +329,8 @@ class Console:
         is_of_form: bool = False,
     ) -> Response:
         plan, complaints = self._planned(text)
-        try:
-            values = read_tree(text.encode()).value
-        except YamlRefused:
-            values = {}
-        pool = values.get("pool", "") if isinstance(values, Mapping) else ""
+        values = _values_of(text)
+        pool = (values or {}).get("pool", "")
         pools = self._known_pools()
         offered = self._client.nodes([pool], page=Page(NODES_OFFERED)).rows if pool in pools else ()
         first = next(iter(self._client.ports.fleet_index.nodes_after(pool, "", 1)), None) if offered else None
@@ -339,7 +338,8 @@ class Console:
             request,
             template,
             status,
-            fields=fields_of(values if isinstance(values, Mapping) else {}),
+            fields=fields_of(values or {}),
+            is_readable=values is not None,
             text=text,
             plan=plan,
             complaints=complaints,
@@ -472,12 +472,14 @@ class Console:
             if isinstance(error, HTTPException):
                 return PlainTextResponse(f"{error.detail}\n", error.status_code)
             raise error
-        written = getattr(request.state, "written", "")
+        came_from = urlsplit(request.headers.get("referer", ""))
+        shown = {
+            "written": getattr(request.state, "written", ""),
+            "back": own_address(came_from._replace(scheme="", netloc="", fragment="").geturl()),
+        }
         if isinstance(error, HTTPException):
             title = "Not found" if error.status_code == 404 else "Not done"
-            return self._show(
-                request, "failed.html", error.status_code, title=title, text=error.detail, written=written
-            )
+            return self._show(request, "failed.html", error.status_code, title=title, text=error.detail, **shown)
         text = self._of.in_words(error)
         if text is None:
             raise error
@@ -488,7 +490,7 @@ class Console:
             status, title = 409, "Not possible now"
         elif isinstance(error, (NodehealError, ValueError)):
             status, title = 400, "Not done"
-        return self._show(request, "failed.html", status, title=title, text=text, written=written)
+        return self._show(request, "failed.html", status, title=title, text=text, **shown)
 
 
 def console_app(door: Door, errors: tuple[type[Exception], ...] = ()) -> Starlette:
@@ -541,10 +543,25 @@ def _needed(form: Mapping[str, str], field: str) -> str:
 
 
 def _job_text(form: Mapping[str, str]) -> str:
-    """The job's file, as the side of the page says it that was changed last: the other may not have followed yet."""
-    if form.get("from") != "form":
-        return form.get("yaml", "")
-    return text_of({name[2:]: value for name, value in form.items() if name.startswith("f.")})
+    """The job's file, as the side of the page says it that was changed last: the other may not have followed yet.
+
+    A file that cannot be read is not written over by the form.
+    """
+    text, values = form.get("yaml", ""), _values_of(form.get("yaml", ""))
+    if form.get("from") != "form" or values is None:
+        return text
+    return text_of({name[2:]: value for name, value in form.items() if name.startswith("f.")}, values)
+
+
+def _values_of(text: str) -> Mapping[str, Any] | None:
+    """What a job's file holds, whether or not it is a job. None: it cannot be read."""
+    if not text.strip():
+        return {}
+    try:
+        values = read_tree(text.encode()).value
+    except YamlRefused:
+        return None
+    return values if isinstance(values, dict) else None
 
 
 def _keys(view: IncidentView) -> dict[str, str]:

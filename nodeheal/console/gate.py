@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,6 +32,14 @@ ENTRANCE = "/enter"
 STATIC = "/static/"
 _ACTING = "POST"
 _FORM_SECRET = b"form"
+_WANTED_SECONDS = 600
+_SIGNED_OUT = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Signed out · nodeheal</title>'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    '<link rel="stylesheet" href="/static/console.css"></head><body><main><h1>Nobody is signed in</h1>'
+    "<p>Your session has ended, or has not begun. Open the address that <code>nodeheal console</code> has printed: it "
+    "leads on to this page.</p></main></body></html>"
+)
 
 
 def safe_headers(*form_targets: str) -> dict[str, str]:
@@ -120,7 +128,7 @@ class Session:
         self, host: str, port: int, deployment: "Deployment", clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.key = secrets.token_urlsafe(24)
-        self.cookie = f"nodeheal-console-{port}"
+        self.cookie, self.wanted = f"nodeheal-console-{port}", f"nodeheal-wanted-{port}"
         self.addresses = (f"{host}:{port}",)
         self._deployment = deployment
         self._secret = secrets.token_bytes(32)
@@ -147,8 +155,12 @@ class Session:
 
     def turn_away(self, request: Request) -> Response:
         """Say how a session begins."""
-        text = "Your session has ended, or has not begun: open the address that `nodeheal console` has printed.\n"
-        return PlainTextResponse(text, 401)
+        if request.method != "GET" or "hx-request" in request.headers:
+            return PlainTextResponse("Your session has ended.\n", 401)
+        answer = HTMLResponse(_SIGNED_OUT, 401)
+        wanted = quote(request.url.path + (f"?{request.url.query}" if request.url.query else ""), safe="")
+        answer.set_cookie(self.wanted, wanted, _WANTED_SECONDS, httponly=True, samesite="lax", path=ENTRANCE)
+        return answer
 
     def leave(self) -> Response:
         """Let nobody in until the key is given again."""
@@ -162,7 +174,9 @@ class Session:
         if not hmac.compare_digest(given.encode(), self.key.encode()):
             return PlainTextResponse("This key is not of this console. Open the address that it has printed.\n", 403)
         self._ends_at = self._clock() + SESSION_SECONDS
-        answer = RedirectResponse(own_address(request.query_params.get("next", "/")), 303)
+        before = unquote(cookie_of(request.headers.get("cookie", ""), self.wanted)) or "/"
+        answer = RedirectResponse(own_address(request.query_params.get("next", before)), 303)
+        answer.delete_cookie(self.wanted, path=ENTRANCE)
         answer.set_cookie(self.cookie, self._value, SESSION_SECONDS, httponly=True, samesite="lax", path="/")
         return answer
 

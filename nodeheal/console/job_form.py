@@ -92,8 +92,9 @@ def _shown(value: Any, kind: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def text_of(form: Mapping[str, str]) -> str:
-    """Return the job's file that a form describes: what was left empty, or at its default, is not in it.
+def text_of(form: Mapping[str, str], values: Mapping[str, Any] | None = None) -> str:
+    """Return the job's file that a form describes: what was left empty, or at its default, is not in it. `values`: of
+    the file so far; what no field is for stays.
 
     What is no number in a number's field stands there as it was typed, and the file's own check refuses it by name.
     """
@@ -107,6 +108,7 @@ def text_of(form: Mapping[str, str]) -> str:
         for group in groups:
             place = place.setdefault(group, {})
         place[name] = _parsed(given, field.kind)
+    made |= {name: value for name, value in (values or {}).items() if name not in JobSpec.model_fields}
     return str(yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=100))
 
 

@@ -99,6 +99,8 @@ _TODO: Mapping[TodoKind, tuple[str, Tone]] = {
     TodoKind.TAKE_OVER: ("Handed to you", Tone.bad),
     TodoKind.BRING_BACK_JOB: ("Job down", Tone.bad),
 }
+# As a form's first button it keeps Enter in a field from pressing the next one: an act is pressed, not typed.
+_NO_ENTER = Markup("<button disabled hidden></button>")
 _MODES: Mapping[str, str] = {
     "observe": "nodeheal observes: it acts on nothing here",
     "approve": "nodeheal asks before it acts here",
@@ -240,6 +242,7 @@ def environment() -> Environment:
         counted=counted,
         groups=GROUPS,
         letters=LETTERS,
+        no_enter=_NO_ENTER,
         spending=_SPENDING,
         subjects=SUBJECTS,
         todo_tones={kind: tone for kind, (_, tone) in _TODO.items()},

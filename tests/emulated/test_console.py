@@ -88,14 +88,14 @@ def test_nodes_are_chosen_and_a_job_is_submitted_and_followed(page: Page, cloud:
     chosen = [page.locator("#nodes input[type=checkbox]").nth(index) for index in (0, 2)]
     for box in chosen:
         box.check()
-    expect(page.locator("#plan h2")).to_have_text("It would start now")
+    expect(page.locator("#plan h2")).to_have_text("It would be placed now")
     expect(page.locator("#yaml")).to_have_value(re.compile(r"only_nodes:(\n- \S+){2}"))
     text = page.locator("#yaml").input_value()
     page.locator("#yaml").fill(
         f"{text}mounts: [{{source: {directory}, target: {directory}}}]\nmaster_port: {free_port()}\n"
     )
     expect(page.locator("#plan")).not_to_contain_text("no mount lets")
-    expect(page.locator("#plan h2")).to_have_text("It would start now")
+    expect(page.locator("#plan h2")).to_have_text("It would be placed now")
     picture(page, "submit")
 
     page.get_by_role("button", name="Submit").click()

@@ -150,6 +150,17 @@ def test_the_entrance_leads_to_no_other_place(client: Client, wanted: str) -> No
         assert answer.headers["location"] == "/"
 
 
+def test_who_enters_comes_to_the_page_that_was_asked_for_before(client: Client) -> None:
+    with served(client) as console:
+        refused = console.get(f"/nodes/{A}?x=1")
+        assert refused.status == 401
+        assert "console.css" in refused.text
+        console.cookie = refused.headers["set-cookie"].partition(";")[0]
+        assert console.get(f"/enter?key={console.session.key}").headers["location"] == f"/nodes/{A}?x=1"
+        console.cookie = f"{console.session.wanted}=%2F%2Fevil.example"
+        assert console.get(f"/enter?key={console.session.key}").headers["location"] == "/"
+
+
 def test_the_entrance_leads_to_the_page_that_was_wanted(client: Client) -> None:
     with served(client) as console:
         answer = console.get(f"/enter?key={console.session.key}&next=/incidents/inc-1%3Fx=1")
@@ -368,6 +379,34 @@ def test_of_form_and_file_the_one_that_was_changed_last_is_submitted(client: Cli
     [act] = acts_of(client)
     assert isinstance(act, SubmitJob)
     assert act.spec.name == "later"
+
+
+def test_a_file_that_cannot_be_read_is_not_written_over_by_the_form(client: Client, console: ServedConsole) -> None:
+    broken = {"from": "form", "yaml": "command: [python, train.py\n", "f.name": "tiny", "key": KEY}
+    plan = console.post("/submit/plan", broken).text
+    assert "line 2" in plan
+    assert 'id="yaml"' not in plan
+    assert 'id="fields"' not in plan
+    assert console.post("/submit", broken).status == 400
+    assert acts_of(client) == []
+
+
+def test_what_no_field_of_the_form_is_for_stays_in_the_file(console: ServedConsole) -> None:
+    plan = console.post("/submit/plan", {"from": "form", "yaml": "bogus: 1\n", "f.name": "tiny"}).text
+    assert "name: tiny\nbogus: 1" in plan
+
+
+def test_a_refusal_leads_back_to_the_page_before(console: ServedConsole) -> None:
+    answer = console.post("/acts/drain", {"node": A, "why": " ", "key": KEY}, referer=f"http://x/acts/drain?node={A}")
+    assert f'href="/acts/drain?node={A}"' in answer.text
+    assert 'href="//evil' not in console.get("/nothing", referer="http://x//evil.example/").text
+
+
+def test_no_form_is_sent_by_enter_in_a_field(client: Client, console: ServedConsole) -> None:
+    """The first button of a form is pressed by it: an act must be meant."""
+    for path in (f"/acts/reboot?node={A}", "/submit", "/policy"):
+        form = console.get(path).text.partition('method="post"')[2]
+        assert re.findall(r"<button[^>]*>", form)[0] == "<button disabled hidden>", path
 
 
 def test_the_lines_of_a_text_end_as_they_were_written(console: ServedConsole) -> None:

@@ -53,6 +53,21 @@
     document.body.addEventListener("htmx:beforeRequest", (event) => {
       if (event.detail.elt.id === "live" && isInUse()) event.preventDefault();
     });
+    // A log is read at its end, until somebody scrolls up.
+    let isAtEnd = true;
+    const log = () => document.querySelector(".log");
+    const toEnd = () => { if (log() && isAtEnd) log().scrollTop = log().scrollHeight; };
+    document.body.addEventListener("htmx:beforeSwap", () => {
+      if (log()) isAtEnd = log().scrollTop + log().clientHeight > log().scrollHeight - 40;
+    });
+    document.body.addEventListener("htmx:afterSettle", toEnd);
+    toEnd();
+    // What was done just now is no part of the page's address.
+    const address = new URL(location);
+    if (address.searchParams.has("did")) {
+      address.searchParams.delete("did");
+      history.replaceState(null, "", address);
+    }
     document.body.addEventListener("htmx:afterRequest", (event) => {
       if (event.detail.successful) showStale("");
     });
@@ -77,11 +92,6 @@
   document.addEventListener("input", (event) => {
     const from = event.target.form?.elements.namedItem("from");
     if (from) from.value = event.target.id === "yaml" ? "yaml" : "form";
-  });
-
-  // Enter in a field of it says that the field is filled in, not that the job is.
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && event.target.matches("#form input")) event.preventDefault();
   });
 
   // One press, one act: the form is sent once.
