@@ -97,7 +97,7 @@ def days_plot(days: Sequence[DayRow], style: str = "") -> Markup:
     step = _WIDTH / max(len(days), 7)
     bars = Markup()
     for place, day in enumerate(days):
-        x, wide = place * step + step * 0.15, step * 0.7
+        x, wide = place * step + step * 0.15, min(step * 0.7, 40)
         whole = _HEIGHT * day.incidents / most
         good = _HEIGHT * day.recovered / most
         label = f"{day.day:%m-%d}" if place % max(1, len(days) // 10) == 0 else ""
