@@ -21,6 +21,7 @@ from nodeheal.domain.review.review import state_word, title_of
 from nodeheal.domain.verbs import VERBS
 from nodeheal.operations.isolate import DRAINED
 from nodeheal.ports import Ports
+from nodeheal.services.operators.node_availability import availability_of
 from nodeheal.services.operators.review_incidents import list_incidents
 from nodeheal.services.recovery.pool_size import slots_of
 from nodeheal.services.saving import node_of
@@ -37,6 +38,7 @@ def node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
     holders, pool = ports.pools.holders(record.pool), ports.pools.get(record.pool)
     # An old count will do: a screen does not list a pool that the sweep has counted.
     slots = slots_of(record.pool, ports, policy, pool.nodes if pool.counted_at is not None else None)
+    [(_, available)] = availability_of([shown], ports)
     has_reported, diagnosis = shown.has_reported, shown.last_diagnosis
     return NodeView(
         node=shown.node_id,
@@ -46,6 +48,7 @@ def node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
         spare=shown.is_spare,
         rack=shown.rack or None,
         state=shown.state,
+        availability=available,
         reason=shown.state_reason,
         since=_since(record, ports),
         job=shown.job_id,

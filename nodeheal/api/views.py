@@ -208,7 +208,8 @@ class DiagnosisView(View):
 
 
 class NodeView(View):
-    """A node with what surrounds it. `since`: None where nobody has written down when the state began.
+    """A node with what surrounds it. `availability`: whether a job can start on it; `since`: None where nobody has
+    written down when the state began.
 
     `orders`: what is ordered by its mark at the scheduler and waits, with the reason.
 
@@ -223,6 +224,7 @@ class NodeView(View):
     spare: bool
     rack: str | None
     state: NodeState
+    availability: Availability
     reason: str
     since: Time | None
     job: str | None

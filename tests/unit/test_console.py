@@ -13,7 +13,7 @@ from nodeheal.console import app
 from nodeheal.console.app import FORM_BYTES, Console
 from nodeheal.console.gate import SESSION_SECONDS, Session, own_address
 from nodeheal.contract.acts import Diagnose, Drain, SubmitJob
-from nodeheal.contract.vocabulary import ActKind
+from nodeheal.contract.vocabulary import ActKind, Availability, NodeState
 from nodeheal.services.intake.ingest import ingest
 from tests.support.acts import MemoryControlPlane
 from tests.support.console import ServedConsole, deployment_of, served
@@ -327,6 +327,14 @@ def test_accelerators_are_shown_with_what_their_driver_says(client: Client, cons
     assert "p5.48xlarge" in console.get("/fleet?by=instance+type").text
     for shown in ("NVIDIA H100 80GB HBM3", "165392200010", "41", "17 of 18", "81559"):
         assert shown in text
+
+
+def test_a_node_is_called_alike_in_the_fleet_and_on_its_page(client: Client, console: ServedConsole) -> None:
+    client.ports.nodes.save(replace(stored_node(client.ports, A), state=NodeState.QUARANTINED))
+    for path in (f"/nodes/{A}", "/fleet"):
+        assert "QUARANTINED" in console.get(path).text.upper()
+    assert console.get(f"/nodes/{A}").text.count('class="chip bad">quarantined') == 1
+    assert client.node(B).availability is Availability.FREE
 
 
 def test_a_job_and_its_runs_are_shown(client: Client, console: ServedConsole) -> None:
