@@ -1,4 +1,4 @@
-"""The console in a real browser on a real Kubernetes: a job on chosen nodes, a fault, its healing, an approval."""
+"""The console in a real browser on a real Kubernetes: a job on chosen nodes, a fault, its healing, a replacement."""
 
 import json
 from collections.abc import Iterator
@@ -104,15 +104,18 @@ def test_a_fault_of_its_node_is_injected_and_healed_in_the_browser(page: Page) -
     expect(page.locator(".lead .chip")).to_have_text("recovered", timeout=2 * PATIENCE)
 
 
-def test_a_repair_is_approved_and_the_incident_exported(page: Page) -> None:
+def test_a_replacement_is_approved_and_the_incident_exported(page: Page) -> None:
     open_path(page, f"/fleet?pool={CAREFUL}")
     page.locator(".cells a").first.click()
     page.get_by_role("link", name="Drill").click()
-    page.get_by_label("Why").fill("a drill that asks")
-    page.get_by_role("button", name="Inject").click()
+    page.get_by_label("Xid").fill("64")
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_label("Why").fill("a drill that asks for another machine")
+    page.get_by_role("button", name="Inject Xid 64").click()
     open_path(page, "/")
     page.set_viewport_size(PHONE)
     page.get_by_role("link", name="Look, then approve or refuse").click()
+    expect(page.locator("#answer")).to_contain_text("replaced")
     page.get_by_label("Why").fill("looks right")
     page.get_by_role("button", name="Approve").click()
     expect(page.locator(".lead .chip")).to_have_text("recovered", timeout=2 * PATIENCE)
@@ -120,3 +123,4 @@ def test_a_repair_is_approved_and_the_incident_exported(page: Page) -> None:
         page.get_by_role("link", name="Export as JSON").click()
     record = json.loads(Path(download.value.path()).read_text("utf-8"))
     assert record["ending"] == "RECOVERED"
+    assert "Replace" in page.locator(".path").inner_text()

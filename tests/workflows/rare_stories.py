@@ -327,7 +327,8 @@ def _boots_for_the_first_time(it: BreakingWorld, name: str) -> None:
 
 def _hardware_is_reported(it: BreakingWorld) -> None:
     """It is kept, and the node breaks all the same."""
-    report = NodeHardwareReported(**it._fact(BROKEN, it.node(BROKEN).boot_id), accelerators=())
+    fact = it._fact(BROKEN, it.node(BROKEN).boot_id)
+    report = NodeHardwareReported(**fact, machine="p5.48xlarge", accelerators=())
     it._is_told("wakeup.on_hardware_reported", lambda: on_hardware_reported(report, it.ports))
     it.reports(xid(79, **it.fault))
 
