@@ -241,6 +241,7 @@ def test_a_large_fleet_is_drawn_and_a_node_of_it_is_opened_by_hand_and_by_key(ch
         page.locator("#grid").press("Enter")
         expect(page.get_by_role("heading", level=1)).to_have_text(f"mi-{2:017x}")
         page.go_back()
+        expect(page.locator("#grid-says")).to_have_text(f"{CELLS + 1:,} nodes")
         page.locator("#grid").click(position={"x": 8, "y": 37})
         expect(page.get_by_role("heading", level=1)).to_have_text(f"mi-{0:017x}")
         open_path(page, "/fleet?group=FREE")
