@@ -237,6 +237,9 @@ def test_a_large_fleet_is_drawn_and_a_node_of_it_is_opened_by_hand_and_by_key(ch
         assert barriers(page) == []
         page.locator("#grid").hover(position={"x": 25, "y": 37})
         expect(page.locator("#grid-says")).to_have_text(f"mi-{1:017x}: QUARANTINED")
+        # The fleet is read anew, and the node stays chosen.
+        page.wait_for_event("response", lambda answer: "/fleet/cells" in answer.url)
+        page.wait_for_timeout(300)
         page.locator("#grid").press("ArrowRight")
         page.locator("#grid").press("Enter")
         expect(page.get_by_role("heading", level=1)).to_have_text(f"mi-{2:017x}")

@@ -128,7 +128,11 @@
       address = page.next;
       if (isFirst || !address) {
         groups = [...byName.values()];
-        if (chosen) chosen = null;
+        if (chosen) {
+          const group = byName.get(chosen.group.name);
+          const index = group ? group.nodes.indexOf(chosen.group.nodes[chosen.index]) : -1;
+          chosen = index >= 0 ? { group, index } : null;
+        }
         layOut();
       }
       if (isFirst) says.textContent = `${count.toLocaleString("en")} nodes${address ? " so far" : ""}`;
