@@ -48,7 +48,7 @@ def console(
         deployment = _deployment(table)
     if host not in (None, LOOPBACK, "localhost"):
         refuse(f"--host {host}: it is 127.0.0.1 or localhost")
-    session = Session(host or f"{secrets.token_hex(8)}.localhost", port, deployment)
+    session = Session(host or f"{secrets.token_hex(4)}.localhost", port, deployment)
     app = console_app(session, (BotoCoreError, ClientError))
     server = uvicorn.Server(uvicorn.Config(app, LOOPBACK, port, log_level="warning", server_header=False))
     try:
