@@ -289,9 +289,9 @@ def let_people_answer(sandbox: Sandbox) -> None:
 
 
 @contextlib.contextmanager
-def serve_console(sandbox: Sandbox, *options: str) -> Iterator[None]:
+def serve_console(sandbox: Sandbox) -> Iterator[None]:
     """Run `nodeheal console` on the cloud; it prints its address itself."""
-    command = [str(Path(sys.executable).with_name("nodeheal")), "console", *options]
+    command = [str(Path(sys.executable).with_name("nodeheal")), "console"]
     with subprocess.Popen(command, env=sandbox.environment()) as process:
         try:
             yield

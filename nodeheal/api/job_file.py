@@ -77,10 +77,10 @@ def _beyond_the_model(spec: JobSpec, tree: Tree) -> Iterator[LineComplaint]:
 
 def _complaints(error: ValidationError, tree: Tree) -> Iterator[LineComplaint]:
     """What the model refuses, each with its line."""
-    told = complaints_of(error, JobSpec, shows_values=True, aliases=_ALIASES)
-    for one, details in zip(told, error.errors(), strict=True):
-        why = f"{one.why}{_level_meant(one.field, details['input'])}"
-        yield LineComplaint(tree.line_of(one.place), one.field, why)
+    complaints = complaints_of(error, JobSpec, shows_values=True, aliases=_ALIASES)
+    for complaint, details in zip(complaints, error.errors(), strict=True):
+        why = f"{complaint.why}{_level_meant(complaint.field, details['input'])}"
+        yield LineComplaint(tree.line_of(complaint.place), complaint.field, why)
 
 
 def _level_meant(field: str, given: object) -> str:

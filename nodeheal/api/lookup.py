@@ -63,17 +63,17 @@ def node_ids(world: Ports, beginning: str) -> Iterator[str]:
         yield from takewhile(lambda name: name.startswith(beginning), names)
 
 
-def address_of(text: str, world: Ports) -> tuple[str, str]:
-    """What has this name: the kind (`jobs`, `pools`, `nodes`, `incidents`) and its whole name. Raises as node_named."""
+def kind_and_name(text: str, world: Ports) -> tuple[str, str]:
+    """What has this name: `job`, `pool`, `node` or `incident`, and its whole name. Raises as node_named."""
     if len(text) <= LONGEST and text in world.fleet_index.pools():
-        return "pools", text
+        return "pool", text
     if len(text) <= LONGEST and world.jobs.get(text) is not None:
-        return "jobs", text
+        return "job", text
     try:
-        return "nodes", node_named(text, world)
+        return "node", node_named(text, world)
     except NotFound:
         try:
-            return "incidents", incident_named(text, world)
+            return "incident", incident_named(text, world)
         except NotFound:
             raise NotFound(f"no incident, node, job or pool is called {text[:LONGEST]!r}") from None
 

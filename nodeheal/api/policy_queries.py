@@ -39,9 +39,9 @@ def warnings(before: RecoveryPolicy, after: RecoveryPolicy) -> tuple[tuple[str, 
 
     Those in force were accepted when they were applied.
     """
-    accepted, found = set(lint_policy(before)), list(lint_policy(after))
-    fresh = tuple(warning for warning in found if warning not in accepted)
-    return fresh, len(found) - len(fresh)
+    accepted, of_both = set(lint_policy(before)), list(lint_policy(after))
+    fresh = tuple(warning for warning in of_both if warning not in accepted)
+    return fresh, len(of_both) - len(fresh)
 
 
 def named_pools(policy: RecoveryPolicy) -> list[str]:

@@ -51,10 +51,10 @@ def clearly() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = aws.in_words(error, _TABLE.get())
-        if told is None:
+        line = aws.in_words(error, _TABLE.get())
+        if line is None:
             raise
-        say(told, aside=True)
+        say(line, aside=True)
         raise typer.Exit(FAILED) from None
 
 

@@ -82,6 +82,7 @@ def _deployment(table: str) -> "Deployment":
     from nodeheal.cli.doctor import findings
     from nodeheal.cli.job_list import scheduler_jobs
     from nodeheal.console.app import Deployment
+    from nodeheal.domain.actor import actor_of
 
     sts = client("sts")
     who = sts.get_caller_identity()
@@ -89,7 +90,7 @@ def _deployment(table: str) -> "Deployment":
     world.fleet_index.pools()
     return Deployment(
         Client(world, lambda: connect.policy_copy(table), connect.control_plane()),
-        who=who["Arn"].rpartition(":")[2],
+        who=actor_of(who["Arn"]).name,
         where=f"account {who['Account']}, {sts.meta.region_name}",
         in_force=connect.policy,
         in_words=lambda error: aws.in_words(error, table),

@@ -22,30 +22,40 @@ from nodeheal import __version__
 from nodeheal.adapters.aws.finding import Finding
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
-from nodeheal.api import own_acts, submission_queries
+from nodeheal.api import own_acts, records, submission_queries
 from nodeheal.api.acts import new_key
 from nodeheal.api.client import Client
 from nodeheal.api.incident_views import IncidentView
 from nodeheal.api.job_file import JobFileRefused, LineComplaint, parse_job_file
 from nodeheal.api.job_log import open_log
-from nodeheal.api.lookup import address_of as named
+from nodeheal.api.lookup import kind_and_name
 from nodeheal.api.pages import Page, Rows
 from nodeheal.api.submission_views import PlannedJob
 from nodeheal.api.views import Fact, FleetView, NodeRow, SchedulerJobRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
-from nodeheal.console.asked import SINCE, chosen, pools_of
+from nodeheal.console.asked import NODES_OFFERED, SINCE, chosen, first_node, pools_of
 from nodeheal.console.doctor_page import DoctorPage
 from nodeheal.console.gate import Door, Gate, Visit, own_address, visit
 from nodeheal.console.job_form import fields_of, text_of
 from nodeheal.console.manifest_pages import ManifestPages
 from nodeheal.console.policy_pages import PolicyPages
-from nodeheal.console.rendering import GROUPS, NODE_ACTS, SUBJECTS, PageWriter, address_of, label_of, with_cursor
+from nodeheal.console.rendering import (
+    GROUPS,
+    NODE_ACTS,
+    SUBJECTS,
+    PageWriter,
+    address_of,
+    attachment,
+    label_of,
+    with_cursor,
+)
 from nodeheal.console.report_pages import ReportPages
 from nodeheal.console.roles import EVERYTHING, Deed, OwnAct
 from nodeheal.contract.acts import ACTS, Act, ActDone, Key, RecoveryRequested, SubmitJob
-from nodeheal.contract.vocabulary import ActKind, Availability, Ending, Family, IncidentState, JobState
+from nodeheal.contract.vocabulary import ActKind, Availability, Ending, Family, IncidentState
 from nodeheal.domain.errors import Conflict, NodehealError, NotFound
 from nodeheal.domain.faults.catalog import catalog
+from nodeheal.domain.jobs.job import ENDED
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.review.review import StateWord
 
@@ -53,7 +63,6 @@ ROWS = 100  # of a list on one page
 CELLS = 2_000  # nodes that have an element each; a larger fleet is drawn
 CELLS_AT_ONCE = 5_000  # that a drawing asks for
 NAMED_CELLS = 60  # so few have room for their names
-NODES_OFFERED = 500  # of a pool, for a job
 LOG_LINES = 200  # of each rank
 WRITTEN = ("document", "yaml")  # fields of a person's work: it is shown again where a form comes to nothing
 FORM_BYTES = 262_144  # a job's file is the largest
@@ -65,14 +74,13 @@ GROUPINGS: Mapping[str, Callable[[NodeRow], str]] = {
 }
 _STATIC = Path(__file__).parent / "static"
 _KEY: TypeAdapter[str] = TypeAdapter(Key)
-_OVER = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED})
 
 
 @dataclass(frozen=True)
 class Deployment:
     """What the console is about: whose credentials act, and where.
 
-    `in_force`: the policy document, for drills and submissions; `in_words`: why something failed, None: it is a fault
+    `in_force`: the policy document, for drills; `in_words`: why something failed, None: it is a fault
     of nodeheal's; `documents`: the policy documents, to change them; `look`: the findings of `nodeheal doctor`, None:
     it is not looked from here; `scheduler_words`: what a node's scheduler says of it now; `scheduler_jobs`: the jobs
     that schedulers of their own run in pools; `manifests`: creates such jobs in Kubernetes, None: not from here; `may`:
@@ -185,8 +193,7 @@ class Console:
     def _export(self, request: Request) -> Response:
         """The incident as a file, for a ticket or a colleague."""
         view = self._client.incident(request.path_params["incident"])
-        headers = {"Content-Disposition": f'attachment; filename="{view.incident_id}.json"'}
-        return Response(view.model_dump_json(indent=2), media_type="application/json", headers=headers)
+        return attachment(view.model_dump_json(indent=2), "application/json", f"{view.incident_id}.json")
 
     def _fleet(self, request: Request) -> Response:
         rows, by = self._nodes(request, Page(CELLS))
@@ -272,7 +279,7 @@ class Console:
 
     def _job(self, request: Request) -> Response:
         view = self._client.job(request.path_params["job"])
-        acts = (ActKind.RESTART_JOB,) if view.state in _OVER else (ActKind.STOP_JOB,)
+        acts = (ActKind.RESTART_JOB,) if view.state in ENDED else (ActKind.STOP_JOB,)
         return self._show(request, "job.html", job=view, acts=tuple(dict.fromkeys((*view.acts, *acts))))
 
     def _logs(self, request: Request) -> Response:
@@ -283,8 +290,14 @@ class Console:
             raise NotFound(f"no job {name} is known")
         run, rank = (_count(asked.get(field, ""), field) for field in ("run", "rank"))
         log = open_log(name, ports, ports.logs_of(job), run, rank)
-        chosen = {"run": asked.get("run", ""), "rank": asked.get("rank", "")}
-        return self._show(request, "logs.html", job=name, log=log, lines=log.newest(LOG_LINES), chosen=chosen)
+        return self._show(
+            request,
+            "logs.html",
+            job=name,
+            log=log,
+            lines=log.newest(LOG_LINES),
+            chosen={"run": asked.get("run", ""), "rank": asked.get("rank", "")},
+        )
 
     def _write_job(self, request: Request) -> Response:
         """The empty form, or one with where the job is to run: `?pool=a&only_nodes=…`. What runs is never in a link."""
@@ -333,7 +346,7 @@ class Console:
         pool = (values or {}).get("pool", "")
         pools = self._known_pools()
         offered = self._client.nodes([pool], page=Page(NODES_OFFERED)).rows if pool in pools else ()
-        first = next(iter(self._client.ports.fleet_index.nodes_after(pool, "", 1)), None) if offered else None
+        first = first_node(self._client, pool) if offered else None
         return self._show(
             request,
             template,
@@ -362,18 +375,19 @@ class Console:
         except JobFileRefused as refused:
             return None, refused.complaints
         try:
-            plan = submission_queries.planned(spec, self._client.ports, self._of.in_force(), is_idempotent=False)
+            # The copy in the table: this is asked while a person types.
+            policy = self._client.read_policy()
+            plan = submission_queries.planned(spec, self._client.ports, policy, is_idempotent=False)
         except (NotFound, Conflict, ValueError) as error:
             return None, [LineComplaint(0, "", str(self._of.in_words(error)))]
         return plan, []
 
     def _search(self, request: Request) -> Response:
         """Go to what has this name, or to the page whose address somebody has sent."""
-        wanted = urlsplit(request.query_params.get("q", "").strip())
-        if wanted.scheme and wanted.netloc:
-            return RedirectResponse(own_address(wanted._replace(scheme="", netloc="", fragment="").geturl()), 303)
-        page, name = named(request.query_params.get("q", "").strip(), self._client.ports)
-        return RedirectResponse(address_of(page.removesuffix("s"), name), 303)
+        text = request.query_params.get("q", "").strip()
+        if urlsplit(text).netloc:
+            return RedirectResponse(_path_of(text), 303)
+        return RedirectResponse(address_of(*kind_and_name(text, self._client.ports)), 303)
 
     def _ask(self, request: Request) -> Response:
         """Say what the act will do, and ask for it."""
@@ -386,7 +400,7 @@ class Console:
         refused, turn = "", None
         try:
             if "turn" in ACTS[kind].model_fields:
-                turn = given["turn"] = self._turn(subject)
+                turn = given["turn"] = records.question(subject, self._client.ports).turn
             facts = self._client.preview(ACTS[kind].model_validate(given)).facts
         except (Conflict, ValueError) as error:
             refused = str(self._of.in_words(error))
@@ -402,13 +416,6 @@ class Console:
             key=new_key(),
             back=address_of(SUBJECTS[kind], subject),
         )
-
-    def _turn(self, incident: str) -> int:
-        """The turn of the question that stands."""
-        asked = self._client.incident(incident).asked
-        if asked is None:
-            raise Conflict(f"{incident} asks nothing now")
-        return asked.turn
 
     async def _do(self, request: Request) -> Response:
         """Have it done, once, and go to where its effects are seen."""
@@ -436,9 +443,9 @@ class Console:
             body += chunk
             if len(body) > FORM_BYTES:
                 raise HTTPException(413, f"The form has more than {FORM_BYTES} bytes.")
-        # Browsers end the lines of a text area as on the wire.
-        fields = parse_qs(body.decode("utf-8", "replace").replace("%0D%0A", "%0A"), keep_blank_values=True)
-        form = {name: "\n".join(values) for name, values in fields.items()}
+        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+        # A browser sends the lines of a text area with CRLF.
+        form = {name: "\n".join(values).replace("\r\n", "\n") for name, values in fields.items()}
         request.state.written = next((form[name] for name in WRITTEN if form.get(name)), "")
         token, own = form.pop("token", ""), self._visit.form_token
         if not hmac.compare_digest(token.encode(), own.encode()):
@@ -472,10 +479,9 @@ class Console:
             if isinstance(error, HTTPException):
                 return PlainTextResponse(f"{error.detail}\n", error.status_code)
             raise error
-        came_from = urlsplit(request.headers.get("referer", ""))
         shown = {
             "written": getattr(request.state, "written", ""),
-            "back": own_address(came_from._replace(scheme="", netloc="", fragment="").geturl()),
+            "back": _path_of(request.headers.get("referer", "")),
         }
         if isinstance(error, HTTPException):
             title = "Not found" if error.status_code == 404 else "Not done"
@@ -511,6 +517,11 @@ def address_after(done: ActDone, act: Act) -> str:
         return address_of("job", act.spec.name)
     field = SUBJECTS.get(act.kind)
     return address_of(field, getattr(act, field)) if field else "/"
+
+
+def _path_of(address: str) -> str:
+    """The page that an address names, here."""
+    return own_address(urlsplit(address)._replace(scheme="", netloc="", fragment="").geturl())
 
 
 def _kind(request: Request) -> ActKind:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import yaml
@@ -31,8 +32,13 @@ class FormField:
 
 def fields_of(values: Mapping[str, Any]) -> list[FormField]:
     """Return the fields with what a job's file holds. What does not fit a field is shown as it is."""
-    schema = JobSpec.model_json_schema()
+    schema = _schema()
     return list(_fields(schema, schema["$defs"], values, ""))
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return JobSpec.model_json_schema()
 
 
 def _fields(schema: Mapping[str, Any], models: Mapping[str, Any], values: Any, prefix: str) -> Any:

@@ -9,8 +9,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from nodeheal.adapters.kubernetes.manifests import warnings_of
+from nodeheal.api import records
 from nodeheal.api.pages import Page
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
+from nodeheal.console.asked import NODES_OFFERED, first_node
 from nodeheal.console.roles import Deed
 from nodeheal.contract.vocabulary import ActKind, SchedulerKind
 from nodeheal.domain.errors import NodehealError
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
     from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
     from nodeheal.api.client import Client
     from nodeheal.console.app import Deployment
-    from nodeheal.domain.fleet.node import Node
-
-NODES_OFFERED = 500  # of a pool
 
 
 class ManifestPages:
@@ -67,7 +66,7 @@ class ManifestPages:
         try:
             manifest = read_tree(text.encode()).value
             warnings = warnings_of(manifest)
-            nodes = [self._node(name) for name in names]
+            nodes = [records.node(name, self._client.ports) for name in names]
             cluster = self._cluster(request.path_params["pool"])
             if cluster != shown:
                 raise ValueError(f"cluster: the pool's nodes are in {cluster} now; look at the page again")
@@ -97,7 +96,7 @@ class ManifestPages:
 
     def _cluster(self, pool: str) -> str:
         """The cluster of Kubernetes that the pool's nodes are in. Raises ValueError."""
-        node = next(iter(self._client.ports.fleet_index.nodes_after(pool, "", 1)), None)
+        node = first_node(self._client, pool)
         if node is None or node.cluster.kind is not SchedulerKind.KUBERNETES:
             raise ValueError(f"pool: {pool} has no nodes in a cluster of Kubernetes")
         return node.cluster.name
@@ -107,9 +106,3 @@ class ManifestPages:
         if manifests is None:
             raise ValueError("not from here: use kubectl, or `nodeheal console` on your own machine")
         return manifests()
-
-    def _node(self, name: str) -> "Node":
-        node = self._client.ports.nodes.get(name)
-        if node is None:
-            raise ValueError(f"nodes: no node {name[:40]} is known")
-        return node

@@ -252,6 +252,11 @@ def environment() -> Environment:
     return made
 
 
+def attachment(text: str, kind: str, name: str) -> Response:
+    """Return a file of this media type to keep. `name`: ours, or an id."""
+    return Response(text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
 class PageWriter:
     """Answers with pages, and with 304 where the browser has the same one already."""
 

@@ -14,6 +14,7 @@ from nodeheal.api.incident_views import DayRow, IncidentReport, PartView
 from nodeheal.api.job_views import JobView
 from nodeheal.api.pages import Page
 from nodeheal.console.asked import SINCE, chosen, pools_of
+from nodeheal.console.rendering import attachment
 
 _OF_A_PART = "90d"
 JOBS = 20  # whose times are told: each is some reads
@@ -61,12 +62,12 @@ class ReportPages:
     def _export(self, request: Request) -> Response:
         """The report as a file, with every incident."""
         report = self._asked(request)
-        return _file(report.model_dump_json(indent=2), "application/json", f"nodeheal-{report.since}.json")
+        return attachment(report.model_dump_json(indent=2), "application/json", f"nodeheal-{report.since}.json")
 
     def _export_days(self, request: Request) -> Response:
         """The plot as a file, with its own colours."""
         report = self._asked(request)
-        return _file(days_plot(report.tally.days, _COLOURS), "image/svg+xml", f"nodeheal-{report.since}.svg")
+        return attachment(days_plot(report.tally.days, _COLOURS), "image/svg+xml", f"nodeheal-{report.since}.svg")
 
     def _asked(self, request: Request) -> IncidentReport:
         since, pools = chosen(request.query_params.get("since", "7d"), SINCE, "since"), pools_of(request)
@@ -81,7 +82,7 @@ class ReportPages:
 
     def _export_part(self, request: Request) -> Response:
         """The record of a part as a file, for its vendor."""
-        return _file(self._named(request).model_dump_json(indent=2), "application/json", "part.json")
+        return attachment(self._named(request).model_dump_json(indent=2), "application/json", "part.json")
 
     def _named(self, request: Request) -> PartView:
         """The part whose serial the address has: a serial may hold what a path would not keep."""
@@ -116,7 +117,3 @@ def days_plot(days: Sequence[DayRow], style: str = "") -> Markup:
         '<svg xmlns="http://www.w3.org/2000/svg" class="days" viewBox="0 -14 {:.0f} {:.0f}" role="img" '
         'aria-label="Faults by day, at most {}">{}<text x="0" y="-3">{}</text>{}</svg>'
     ).format(_WIDTH, _HEIGHT + _FOOT + 14, most, Markup(style), most, bars)
-
-
-def _file(text: str, kind: str, name: str) -> Response:
-    return Response(text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})

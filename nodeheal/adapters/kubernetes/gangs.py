@@ -27,9 +27,13 @@ class GangKind:
         """Where the API lists the kind's objects of all namespaces."""
         return f"/apis/{self.api_version}/{self.plural}"
 
+    def collection_in(self, namespace: str) -> str:
+        """Return where the API lists and creates the kind's objects of a namespace."""
+        return f"/apis/{self.api_version}/namespaces/{namespace}/{self.plural}"
+
     def path(self, namespace: str, name: str) -> str:
         """Return where the API has the object."""
-        return f"/apis/{self.api_version}/namespaces/{namespace}/{self.plural}/{name}"
+        return f"{self.collection_in(namespace)}/{name}"
 
 
 # nodeheal's own Jobs are nobody's training: its commands on nodes run in its namespace.

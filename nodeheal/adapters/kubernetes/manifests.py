@@ -31,9 +31,8 @@ class KubernetesManifests:
             job = kept_to(job, [self._words.of(node).name for node in nodes])
         kind, metadata = gang_kind(job["apiVersion"], job["kind"]), job["metadata"]
         namespace = metadata.get("namespace", _DEFAULT_NAMESPACE)
-        collection = kind.path(namespace, metadata["name"]).rpartition("/")[0]
         trial = "?dryRun=All" if is_trial else ""
-        created = self._clusters.api(cluster).post(f"{collection}{trial}", job)["metadata"]
+        created = self._clusters.api(cluster).post(f"{kind.collection_in(namespace)}{trial}", job)["metadata"]
         return f"{job['kind']} {created['namespace']}/{created['name']}"
 
 

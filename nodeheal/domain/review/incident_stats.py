@@ -81,10 +81,10 @@ def _days(real: Sequence[Review]) -> Iterator[DayStats]:
     for after in range((max(by_day) - min(by_day)).days + 1 if by_day else 0):
         day = min(by_day) + timedelta(days=after)
         opened = by_day.get(day, [])
-        found = [review for review in opened if review.is_found]
-        recovered = sum(review.ending is Ending.RECOVERED for review in found)
+        faults = [review for review in opened if review.is_found]
+        recovered = sum(review.ending is Ending.RECOVERED for review in faults)
         lost = round(sum(review.lost_accelerator_hours for review in opened), 3)
-        yield DayStats(day, len(found), recovered, lost)
+        yield DayStats(day, len(faults), recovered, lost)
 
 
 def spread(seconds: Sequence[float]) -> Spread:
