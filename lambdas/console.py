@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 from mangum import Mangum
@@ -17,8 +18,8 @@ from nodeheal.adapters.aws.calls import OncePerCaller, calling_as, client
 from nodeheal.api import aws
 from nodeheal.api.views import Fact
 from nodeheal.console.app import Deployment, console_app
-from nodeheal.console.gate import Visit
-from nodeheal.console.roles import DEEDS, Role
+from nodeheal.console.gate import SignedInPerson
+from nodeheal.console.roles import ACTS_OF_ROLE, Role
 from nodeheal.contract import names
 
 # The ways to ask schedulers of their own are the command's, which is not in the function's bundle.
@@ -32,12 +33,12 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 @cache
 def _app() -> Mangum:
-    host = os.environ[names.CONSOLE_URL_VARIABLE].removeprefix("https://")
+    host = urlsplit(os.environ[names.CONSOLE_URL_VARIABLE]).netloc
     issuer, client_id = os.environ[names.CONSOLE_ISSUER_VARIABLE], os.environ[names.CONSOLE_CLIENT_VARIABLE]
-    find_secret = cache(partial(_client_secret, issuer.rpartition("/")[2], client_id))
+    find_secret = cache(partial(_client_secret, os.environ[names.CONSOLE_POOL_VARIABLE], client_id))
     pool = UserPool(issuer, os.environ[names.CONSOLE_LOGIN_VARIABLE], client_id, find_secret)
-    door = SignIn(pool, host, partial(_welcome, AssumedRoles().caller))
-    return Mangum(console_app(door, (BotoCoreError, ClientError)), lifespan="off")
+    authenticator = SignIn(pool, host, partial(_make_person, AssumedRoles().caller))
+    return Mangum(console_app(authenticator, (BotoCoreError, ClientError)), lifespan="off")
 
 
 def _client_secret(pool_id: str, client_id: str) -> str:
@@ -46,12 +47,12 @@ def _client_secret(pool_id: str, client_id: str) -> str:
     return str(described["UserPoolClient"]["ClientSecret"])
 
 
-def _welcome(assume: Callable[[str, str], Any], person: str, role: Role, form_token: str) -> Visit:
-    """The visit of a person, who calls AWS in a session of their role that has their name."""
+def _make_person(assume: Callable[[str, str], Any], person: str, role: Role, form_token: str) -> SignedInPerson:
+    """The person, who calls AWS in a session of their role that has their name."""
     role_arn = os.environ[names.CONSOLE_ROLES_VARIABLE].format(role=role.value)
     calling = partial(calling_as, assume(role_arn, person))
     with calling():
-        return Visit(_deployment(role_arn, person, role.value), form_token, calling)
+        return SignedInPerson(_deployment(role_arn, person, role.value), form_token, calling)
 
 
 @OncePerCaller
@@ -66,5 +67,5 @@ def _deployment(role_arn: str, person: str, role: str) -> Deployment:
         in_words=lambda error: aws.in_words(error, table),
         documents=cache(aws.policy_documents),
         scheduler_words=lambda node: _ASKED_ELSEWHERE,
-        may=DEEDS[Role(role)],
+        allowed=ACTS_OF_ROLE[Role(role)],
     )

@@ -1,4 +1,4 @@
-"""The door of the console's function: people sign in at Cognito, by the authorization code flow with PKCE.
+"""The authenticator of the console's function: people sign in at Cognito, by the authorization code flow with PKCE.
 
 Nothing is kept here between two requests. What a sign-in needs until it comes back is in one cookie, and the session is
 the ID token in another one: Cognito has signed it, and neither scripts nor other sites can read it.
@@ -23,11 +23,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from nodeheal.console.gate import STATIC, Visit, cookie_of, own_address, safe_headers
+from nodeheal.console.gate import STATIC, SignedInPerson, cookie_of, own_address, safe_headers
 from nodeheal.console.roles import Role, strongest
 
 # Of `__Host-` cookies a browser takes only those that this very host has set, over TLS, for all its paths.
-SESSION, BEGUN = "__Host-nodeheal-session", "__Host-nodeheal-sign-in"
+SESSION, PENDING = "__Host-nodeheal-session", "__Host-nodeheal-sign-in"
 CALLBACK, SIGNED_OUT = "/signed-in", "/signed-out"
 SIGN_IN_SECONDS = 600
 _ADDRESS_CHARACTERS = 2_000  # a cookie has 4,096
@@ -48,29 +48,29 @@ class UserPool:
 
 
 class SignIn:
-    """Lets in who has signed in and is in a group. `host`: where the console answers; `welcome`: makes the visit of a
-    person in a role, whose forms carry the given token.
+    """Authenticates people who have signed in and are in a group. `host`: where the console answers; `make_person`:
+    makes the person of a name, a role and the token of their forms.
     """
 
     scheme = "https"
-    open_to_all = (CALLBACK, SIGNED_OUT, STATIC)
+    public_paths = (CALLBACK, SIGNED_OUT, STATIC)
 
-    def __init__(self, pool: UserPool, host: str, welcome: Callable[[str, Role, str], Visit]) -> None:
+    def __init__(self, pool: UserPool, host: str, make_person: Callable[[str, Role, str], SignedInPerson]) -> None:
         self.addresses = (host,)
         # A sign-out goes on from its form to Cognito's page.
         self.headers = safe_headers(pool.login) | {"Strict-Transport-Security": "max-age=31536000"}
-        self._pool, self._welcome = pool, welcome
+        self._pool, self._make_person = pool, make_person
         self._keys = jwt.PyJWKClient(f"{pool.issuer}/.well-known/jwks.json", timeout=_WAIT_SECONDS)
 
     def routes(self) -> list[Route]:
         """Return where Cognito sends people back to."""
-        return [Route(CALLBACK, self._come_back), Route(SIGNED_OUT, self._say_signed_out)]
+        return [Route(CALLBACK, self._take_code), Route(SIGNED_OUT, self._say_signed_out)]
 
-    async def admit(self, cookies: str) -> Visit | None:
-        """Return the visit of the token in the session's cookie, while it lasts."""
-        return await run_in_threadpool(self._admit, cookie_of(cookies, SESSION))
+    async def authenticate(self, cookies: str) -> SignedInPerson | None:
+        """Return the person of the token in the session's cookie, while it lasts."""
+        return await run_in_threadpool(self._authenticate, cookie_of(cookies, SESSION))
 
-    def turn_away(self, request: Request) -> Response:
+    def challenge(self, request: Request) -> Response:
         """Send a person to the sign-in. A part of a page, or a form, cannot go there."""
         if request.method != "GET" or "hx-request" in request.headers:
             return PlainTextResponse("Your session has ended. Load the page again to sign in.\n", 401)
@@ -87,12 +87,12 @@ class SignIn:
             "code_challenge_method": "S256",
         }
         wanted = quote(request.url.path + (f"?{request.url.query}" if request.url.query else ""), safe="")
-        begun = ".".join((state, nonce, verifier, wanted if len(wanted) <= _ADDRESS_CHARACTERS else ""))
+        pending = ".".join((state, nonce, verifier, wanted if len(wanted) <= _ADDRESS_CHARACTERS else ""))
         answer = RedirectResponse(f"{self._pool.login}/oauth2/authorize?{urlencode(query)}", 303)
-        _set(answer, BEGUN, begun, SIGN_IN_SECONDS)
+        _set(answer, PENDING, pending, SIGN_IN_SECONDS)
         return answer
 
-    def leave(self) -> Response:
+    def sign_out(self) -> Response:
         """Forget the token, and have Cognito end its own session."""
         query = urlencode({"client_id": self._pool.client_id, "logout_uri": self._own(SIGNED_OUT)})
         answer = RedirectResponse(f"{self._pool.login}/logout?{query}", 303)
@@ -102,7 +102,7 @@ class SignIn:
     def _own(self, path: str) -> str:
         return f"{self.scheme}://{self.addresses[0]}{path}"
 
-    def _admit(self, token: str) -> Visit | None:
+    def _authenticate(self, token: str) -> SignedInPerson | None:
         try:
             claims = self._claims(token)
         except jwt.PyJWTError:
@@ -112,7 +112,7 @@ class SignIn:
             return None
         # The token is known to this browser and to us: a form that carries what is made of it is of this session.
         form_token = hmac.new(token.encode(), b"form", sha256).hexdigest()
-        return self._welcome(claims["cognito:username"], role, form_token)
+        return self._make_person(claims["cognito:username"], role, form_token)
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         """Return what Cognito says of the person. Raises PyJWTError for what is no valid ID token for this client."""
@@ -129,28 +129,28 @@ class SignIn:
             raise jwt.InvalidTokenError("it is no ID token")
         return claims
 
-    def _come_back(self, request: Request) -> Response:
-        """Take the code that Cognito has sent, if the sign-in was begun in this browser."""
-        begun = cookie_of(request.headers.get("cookie", ""), BEGUN).split(".", 3)
+    def _take_code(self, request: Request) -> Response:
+        """Take the code that Cognito has sent, if the sign-in was pending in this browser."""
+        pending = cookie_of(request.headers.get("cookie", ""), PENDING).split(".", 3)
         given = request.query_params.get("state", "")
-        if len(begun) != 4 or not hmac.compare_digest(given.encode(), begun[0].encode()):
+        if len(pending) != 4 or not hmac.compare_digest(given.encode(), pending[0].encode()):
             # Another window's sign-in may be under way: its cookie stays.
-            why = "This sign-in was not begun in this browser, was overtaken, or took longer than ten minutes."
+            why = "This sign-in was not pending in this browser, was overtaken, or took longer than ten minutes."
             return PlainTextResponse(f"{why} {_AGAIN}", 403)
-        _, nonce, verifier, wanted = begun
+        _, nonce, verifier, wanted = pending
         token = self._redeem(request.query_params.get("code", ""), verifier)
         try:
             claims = self._claims(token)
         except jwt.PyJWTError:
             return _refused("Cognito has not signed you in.")
         if not hmac.compare_digest(str(claims["nonce"]).encode(), nonce.encode()):
-            return _refused("This sign-in was begun elsewhere.")
+            return _refused("This sign-in was pending elsewhere.")
         if strongest(claims.get("cognito:groups")) is None:
             who, groups = claims["cognito:username"], ", ".join(Role)
             return _refused(f"You are {who!a}, who is in none of the groups {groups}, and so has no access here.")
         answer = RedirectResponse(own_address(unquote(wanted)), 303)
         _set(answer, SESSION, token, int(claims["exp"]) - int(claims["iat"]))
-        _set(answer, BEGUN, "", 0)
+        _set(answer, PENDING, "", 0)
         return answer
 
     def _redeem(self, code: str, verifier: str) -> str:
@@ -176,7 +176,7 @@ class SignIn:
 
 def _refused(why: str) -> Response:
     answer = PlainTextResponse(f"{why} {_AGAIN}", 403)
-    _set(answer, BEGUN, "", 0)
+    _set(answer, PENDING, "", 0)
     return answer
 
 

@@ -219,6 +219,7 @@ class Console(Construct):
                 names.ENV_TABLE: around.table,
                 names.ACTS_URL_VARIABLE: around.acts_url,
                 names.CONSOLE_URL_VARIABLE: self.url,
+                names.CONSOLE_POOL_VARIABLE: self._pool.user_pool_id,
                 names.CONSOLE_ISSUER_VARIABLE: self._pool.user_pool_provider_url,
                 names.CONSOLE_LOGIN_VARIABLE: login,
                 names.CONSOLE_CLIENT_VARIABLE: client_id,

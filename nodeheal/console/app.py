@@ -35,7 +35,7 @@ from nodeheal.api.views import Fact, FleetView, NodeRow, SchedulerJobRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
 from nodeheal.console.asked import NODES_OFFERED, SINCE, chosen, first_node, pools_of
 from nodeheal.console.doctor_page import DoctorPage
-from nodeheal.console.gate import Door, Gate, Visit, own_address, visit
+from nodeheal.console.gate import Authenticator, Gate, SignedInPerson, own_address, signed_in_person
 from nodeheal.console.job_form import fields_of, text_of
 from nodeheal.console.manifest_pages import ManifestPages
 from nodeheal.console.policy_pages import PolicyPages
@@ -50,7 +50,7 @@ from nodeheal.console.rendering import (
     with_cursor,
 )
 from nodeheal.console.report_pages import ReportPages
-from nodeheal.console.roles import EVERYTHING, Deed, OwnAct
+from nodeheal.console.roles import EVERYTHING, AnyAct, OwnAct
 from nodeheal.contract.acts import ACTS, Act, ActDone, Key, RecoveryRequested, SubmitJob
 from nodeheal.contract.vocabulary import ActKind, Availability, Ending, Family, IncidentState
 from nodeheal.domain.errors import Conflict, NodehealError, NotFound
@@ -83,8 +83,8 @@ class Deployment:
     `in_force`: the policy document, for drills; `in_words`: why something failed, None: it is a fault
     of nodeheal's; `documents`: the policy documents, to change them; `look`: the findings of `nodeheal doctor`, None:
     it is not looked from here; `scheduler_words`: what a node's scheduler says of it now; `scheduler_jobs`: the jobs
-    that schedulers of their own run in pools; `manifests`: creates such jobs in Kubernetes, None: not from here; `may`:
-    what pages offer, and what routes do not refuse.
+    that schedulers of their own run in pools; `manifests`: creates such jobs in Kubernetes, None: not from here;
+    `allowed`: the acts that pages offer and routes do not refuse.
     """
 
     client: Client
@@ -97,34 +97,34 @@ class Deployment:
     manifests: Callable[[], KubernetesManifests] | None = None
     scheduler_words: Callable[[str], Sequence[Fact]] = lambda node: ()
     scheduler_jobs: Callable[[Sequence[str]], Sequence[SchedulerJobRow]] = lambda pools: ()
-    may: frozenset[Deed] = EVERYTHING
+    allowed: frozenset[AnyAct] = EVERYTHING
 
 
 class Console:
-    """The handlers of all routes. Each answers a visit, with the credentials of who has come."""
+    """The handlers of all routes. Each answers with the credentials of the person who asks."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
         self._pages = PageWriter({"version": __version__})
 
     @property
-    def _visit(self) -> Visit:
-        now = visit()
-        assert now is not None, "the gate lets nobody else reach a page"
-        return now
+    def _person(self) -> SignedInPerson:
+        person = signed_in_person()
+        assert person is not None, "the gate lets nobody else reach a page"
+        return person
 
     @property
-    def _of(self) -> Deployment:
-        return self._visit.deployment
+    def _deployment(self) -> Deployment:
+        return self._person.deployment
 
     @property
     def _client(self) -> Client:
-        return self._of.client
+        return self._deployment.client
 
     def routes(self) -> list[Route | Mount]:
         """Return every route."""
         return [
-            *self._door.routes(),
+            *self._authenticator.routes(),
             Route("/leave", self._leave, methods=["POST"]),
             Route("/", self._now),
             Route("/incidents", self._incidents),
@@ -145,9 +145,9 @@ class Console:
             Route("/submit", self._write_job, methods=["GET"]),
             Route("/submit", self._submit, methods=["POST"]),
             Route("/submit/plan", self._plan, methods=["POST"]),
-            *ManifestPages(lambda: self._of, self._show, self._form, self._refuse_unless_may).routes(),
-            *PolicyPages(lambda: self._of, self._show, self._form, self._refuse_unless_may).routes(),
-            *DoctorPage(lambda: self._of.look, self._show).routes(),
+            *ManifestPages(lambda: self._deployment, self._show, self._form, self._refuse_unless_allowed).routes(),
+            *PolicyPages(lambda: self._deployment, self._show, self._form, self._refuse_unless_allowed).routes(),
+            *DoctorPage(lambda: self._deployment.look, self._show).routes(),
             Route("/search", self._search),
             Route("/acts/{act}", self._ask, methods=["GET"]),
             Route("/acts/{act}", self._do, methods=["POST"]),
@@ -156,7 +156,7 @@ class Console:
 
     async def _leave(self, request: Request) -> Response:
         await self._form(request)
-        return self._door.leave()
+        return self._authenticator.sign_out()
 
     def _now(self, request: Request) -> Response:
         return self._show(request, "now.html", fleet=self._client.fleet())
@@ -232,33 +232,33 @@ class Console:
     def _scheduler(self, request: Request) -> Response:
         """The part of a node's page that asks its scheduler, which takes longer than to read our own records."""
         node = request.path_params["node"]
-        return self._show(request, "scheduler.html", node=node, facts=self._of.scheduler_words(node))
+        return self._show(request, "scheduler.html", node=node, facts=self._deployment.scheduler_words(node))
 
     def _preview_drill(self, request: Request) -> Response:
         """Say what would follow if the node reported this Xid."""
-        self._refuse_unless_may(OwnAct.DRILL)
+        self._refuse_unless_allowed(OwnAct.DRILL)
         node, xid = request.path_params["node"], _xid(request.query_params.get("xid", "79"))
         facts: tuple[Fact, ...] = ()
         refused = ""
         try:
             drill = own_acts.preview_drill(
-                node, own_acts.kernel_line(xid, None), self._client.ports, self._of.in_force()
+                node, own_acts.kernel_line(xid, None), self._client.ports, self._deployment.in_force()
             )
             facts = drill.consequences.facts
         except (Conflict, ValueError) as error:
-            refused = str(self._of.in_words(error))
+            refused = str(self._deployment.in_words(error))
         xids = {code: row.name for (family, code, _), row in catalog().items() if family == Family.xid}
         return self._show(request, "drill.html", node=node, xid=xid, facts=facts, refused=refused, xids=xids)
 
     async def _drill(self, request: Request) -> Response:
-        self._refuse_unless_may(OwnAct.DRILL)
+        self._refuse_unless_allowed(OwnAct.DRILL)
         form, node = await self._form(request), request.path_params["node"]
         why = " ".join(_needed(form, "why").split())
 
         def begin() -> None:
-            policy, fault = self._of.in_force(), own_acts.kernel_line(_xid(_needed(form, "xid")), None)
+            policy, fault = self._deployment.in_force(), own_acts.kernel_line(_xid(_needed(form, "xid")), None)
             drill = own_acts.preview_drill(node, fault, self._client.ports, policy)
-            own_acts.begin_drill(drill, f"{self._of.who}: {why}", self._client.ports, policy)
+            own_acts.begin_drill(drill, f"{self._deployment.who}: {why}", self._client.ports, policy)
 
         await run_in_threadpool(begin)
         return RedirectResponse(f"{address_of('node', node)}?did=drill", 303)
@@ -275,7 +275,7 @@ class Console:
 
     def _scheduler_jobs(self, request: Request) -> Response:
         """The part of the list of jobs that asks schedulers of their own, which takes longer than our own records."""
-        return self._show(request, "scheduler_jobs.html", rows=self._of.scheduler_jobs(pools_of(request)))
+        return self._show(request, "scheduler_jobs.html", rows=self._deployment.scheduler_jobs(pools_of(request)))
 
     def _job(self, request: Request) -> Response:
         view = self._client.job(request.path_params["job"])
@@ -301,7 +301,7 @@ class Console:
 
     def _write_job(self, request: Request) -> Response:
         """The empty form, or one with where the job is to run: `?pool=a&only_nodes=…`. What runs is never in a link."""
-        self._refuse_unless_may(ActKind.SUBMIT_JOB)
+        self._refuse_unless_allowed(ActKind.SUBMIT_JOB)
         asked = request.query_params
         given = {name: "\n".join(asked.getlist(name)) for name in ("pool", "only_nodes") if name in asked}
         return self._show_job(request, text_of(given) if given else "")
@@ -311,7 +311,7 @@ class Console:
 
         The form's fields begin with `f.`; the file is `yaml`. `from` says which of the two was changed last.
         """
-        self._refuse_unless_may(ActKind.SUBMIT_JOB)
+        self._refuse_unless_allowed(ActKind.SUBMIT_JOB)
         form = await self._form(request)
         is_of_form = form.get("from") == "form"
         return await run_in_threadpool(
@@ -320,7 +320,7 @@ class Console:
 
     async def _submit(self, request: Request) -> Response:
         """Have the job started, once."""
-        self._refuse_unless_may(ActKind.SUBMIT_JOB)
+        self._refuse_unless_allowed(ActKind.SUBMIT_JOB)
         form = await self._form(request)
         text, key = _job_text(form), _KEY.validate_python(form.get("key", ""))
         try:
@@ -360,7 +360,7 @@ class Console:
             pools=pools,
             pool=pool,
             scheduler=first.cluster.kind if first else None,
-            takes_manifests=self._of.manifests is not None,
+            takes_manifests=self._deployment.manifests is not None,
             offered=offered,
             key=new_key(),
             is_of_form=is_of_form,
@@ -379,7 +379,7 @@ class Console:
             policy = self._client.read_policy()
             plan = submission_queries.planned(spec, self._client.ports, policy, is_idempotent=False)
         except (NotFound, Conflict, ValueError) as error:
-            return None, [LineComplaint(0, "", str(self._of.in_words(error)))]
+            return None, [LineComplaint(0, "", str(self._deployment.in_words(error)))]
         return plan, []
 
     def _search(self, request: Request) -> Response:
@@ -392,7 +392,7 @@ class Console:
     def _ask(self, request: Request) -> Response:
         """Say what the act will do, and ask for it."""
         kind = _kind(request)
-        self._refuse_unless_may(kind)
+        self._refuse_unless_allowed(kind)
         subject = request.query_params.get(SUBJECTS[kind], "")
         has_why = "why" in ACTS[kind].model_fields
         given: dict[str, Any] = {SUBJECTS[kind]: subject, **({"why": "a preview"} if has_why else {})}
@@ -403,7 +403,7 @@ class Console:
                 turn = given["turn"] = records.question(subject, self._client.ports).turn
             facts = self._client.preview(ACTS[kind].model_validate(given)).facts
         except (Conflict, ValueError) as error:
-            refused = str(self._of.in_words(error))
+            refused = str(self._deployment.in_words(error))
         return self._show(
             request,
             "act.html",
@@ -420,17 +420,17 @@ class Console:
     async def _do(self, request: Request) -> Response:
         """Have it done, once, and go to where its effects are seen."""
         kind = _kind(request)
-        self._refuse_unless_may(kind)
+        self._refuse_unless_allowed(kind)
         form = await self._form(request)
         key = _KEY.validate_python(form.pop("key", ""))
         act = ACTS[kind].model_validate({name: value for name, value in form.items() if value})
         done = await run_in_threadpool(self._client.do, act, key)
         return self._after(kind, address_after(done, act))
 
-    def _refuse_unless_may(self, deed: Deed) -> None:
+    def _refuse_unless_allowed(self, act: AnyAct) -> None:
         """Raises HTTPException where the person's role does not have it: IAM would refuse it, but later."""
-        if deed not in self._of.may:
-            raise HTTPException(403, f"{self._of.who} may look, but has no leave for {label_of(deed)}.")
+        if act not in self._deployment.allowed:
+            raise HTTPException(403, f"{self._deployment.who} may look, but may not: {label_of(act)}.")
 
     @staticmethod
     def _after(kind: ActKind, address: str) -> Response:
@@ -447,7 +447,7 @@ class Console:
         # A browser sends the lines of a text area with CRLF.
         form = {name: "\n".join(values).replace("\r\n", "\n") for name, values in fields.items()}
         request.state.written = next((form[name] for name in WRITTEN if form.get(name)), "")
-        token, own = form.pop("token", ""), self._visit.form_token
+        token, own = form.pop("token", ""), self._person.form_token
         if not hmac.compare_digest(token.encode(), own.encode()):
             raise HTTPException(403, "This form is of an earlier session. Load its page again.")
         return form
@@ -455,17 +455,17 @@ class Console:
     def _show(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         did = request.query_params.get("did", "")
         label = label_of(ActKind(did)) if did in list(ActKind) else "Drill" if did == "drill" else ""
-        of = self._of
-        hidden = {"/submit": ActKind.SUBMIT_JOB not in of.may, "/doctor": of.look is None}
+        of = self._deployment
+        hidden = {"/submit": ActKind.SUBMIT_JOB not in of.allowed, "/doctor": of.look is None}
         return self._pages.show(
             request,
             template,
             status,
             who=of.who,
             where=of.where,
-            may=of.may,
+            allowed=of.allowed,
             hidden=[address for address, is_hidden in hidden.items() if is_hidden],
-            token=self._visit.form_token,
+            token=self._person.form_token,
             did=label,
             **values,
         )
@@ -475,7 +475,7 @@ class Console:
 
     def failed(self, request: Request, error: Exception) -> Response:
         """Say what went wrong, and what to do. Raises what is a fault of nodeheal's."""
-        if visit() is None:  # a page has a person's name and the token of their forms
+        if signed_in_person() is None:  # a page has a person's name and the token of their forms
             if isinstance(error, HTTPException):
                 return PlainTextResponse(f"{error.detail}\n", error.status_code)
             raise error
@@ -486,7 +486,7 @@ class Console:
         if isinstance(error, HTTPException):
             title = "Not found" if error.status_code == 404 else "Not done"
             return self._show(request, "failed.html", error.status_code, title=title, text=error.detail, **shown)
-        text = self._of.in_words(error)
+        text = self._deployment.in_words(error)
         if text is None:
             raise error
         status, title = 502, "AWS has not done it"
@@ -499,12 +499,12 @@ class Console:
         return self._show(request, "failed.html", status, title=title, text=text, **shown)
 
 
-def console_app(door: Door, errors: tuple[type[Exception], ...] = ()) -> Starlette:
-    """Return the application, which answers those whom the door lets in. `errors`: what calls of AWS raise."""
-    console = Console(door)
+def console_app(authenticator: Authenticator, errors: tuple[type[Exception], ...] = ()) -> Starlette:
+    """Return the application, which answers people whom the authenticator knows. `errors`: what calls of AWS raise."""
+    console = Console(authenticator)
     return Starlette(
         routes=console.routes(),
-        middleware=[Middleware(Gate, door=door, errors=errors)],
+        middleware=[Middleware(Gate, authenticator=authenticator, errors=errors)],
         exception_handlers=dict.fromkeys((HTTPException, NodehealError, ValueError, *errors), console.failed),
     )
 

@@ -1,8 +1,8 @@
-"""Lets in only people who may come in, from the console's own pages, under its own address.
+"""Passes on requests of signed-in people only, from the console's own pages, under its own address.
 
-A browser is a door that any web page may knock at, also on loopback. So a request has to name this address (or a name
-that an attacker points at 127.0.0.1 would do), carry a session's cookie, and, where it acts, come from a page of ours
-and carry the session's token for forms. How a session begins, a door says: `Session` on loopback, and
+Any web page can have a browser send requests, also to loopback. So a request has to name this address (or a name that
+an attacker points at 127.0.0.1 would do), carry a session's cookie, and, where it acts, come from a page of ours and
+carry the session's token for forms. How a session begins, an authenticator decides: `Session` on loopback, and
 lambdas/sign_in.py where the console is a function.
 """
 
@@ -61,8 +61,8 @@ def safe_headers(*form_targets: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Visit:
-    """A request of a person who was let in: with what it reads and acts, and the token that their forms carry.
+class SignedInPerson:
+    """A person with a session: with what they read and act, and the token that their forms carry.
 
     `calling`: the context in which AWS is called with their credentials.
     """
@@ -72,16 +72,16 @@ class Visit:
     calling: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
-_VISIT: ContextVar[Visit | None] = ContextVar("visit", default=None)
+_PERSON: ContextVar[SignedInPerson | None] = ContextVar("person", default=None)
 
 
-def visit() -> Visit | None:
-    """Return the visit that is being answered; None: nobody was let in, as for a script."""
-    return _VISIT.get()
+def signed_in_person() -> SignedInPerson | None:
+    """Return who is being answered; None: nobody has signed in, as for a script."""
+    return _PERSON.get()
 
 
-class Door(Protocol):
-    """Knows who may come in, and begins and ends their sessions."""
+class Authenticator(Protocol):
+    """Begins and ends the sessions of people, and says whose a request is."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ class Door(Protocol):
         """http or https."""
 
     @property
-    def open_to_all(self) -> tuple[str, ...]:
+    def public_paths(self) -> tuple[str, ...]:
         """Beginnings of paths that need no session."""
 
     @property
@@ -102,14 +102,14 @@ class Door(Protocol):
     def routes(self) -> list[Route]:
         """Return the routes by which a session begins."""
 
-    async def admit(self, cookies: str) -> Visit | None:
-        """Return the visit of these cookies. None: they are of no session, or of one that has ended."""
+    async def authenticate(self, cookies: str) -> SignedInPerson | None:
+        """Return the person of these cookies. None: they are of no session, or of one that has ended."""
 
-    def turn_away(self, request: Request) -> Response:
+    def challenge(self, request: Request) -> Response:
         """Answer a request without a session."""
 
-    def leave(self) -> Response:
-        """End the session of this visit."""
+    def sign_out(self) -> Response:
+        """End the session of the person who asks."""
 
 
 class Session:
@@ -121,7 +121,7 @@ class Session:
     """
 
     scheme = "http"
-    open_to_all = (ENTRANCE, STATIC)
+    public_paths = (ENTRANCE, STATIC)
     headers = safe_headers()
 
     def __init__(
@@ -144,16 +144,16 @@ class Session:
         """Return the entrance."""
         return [Route(ENTRANCE, self._enter)]
 
-    async def admit(self, cookies: str) -> Visit | None:
-        """Return the visit of the session's cookie, until it ends."""
+    async def authenticate(self, cookies: str) -> SignedInPerson | None:
+        """Return the person of the session's cookie, until it ends."""
         if self._ends_at is None or self._clock() >= self._ends_at:
             return None
         given = cookie_of(cookies, self.cookie)
         if not hmac.compare_digest(given.encode(), self._value.encode()):
             return None
-        return Visit(self._deployment, self.form_token)
+        return SignedInPerson(self._deployment, self.form_token)
 
-    def turn_away(self, request: Request) -> Response:
+    def challenge(self, request: Request) -> Response:
         """Say how a session begins."""
         if request.method != "GET" or "hx-request" in request.headers:
             return PlainTextResponse("Your session has ended.\n", 401)
@@ -162,7 +162,7 @@ class Session:
         answer.set_cookie(self.wanted, wanted, _WANTED_SECONDS, httponly=True, samesite="lax", path=ENTRANCE)
         return answer
 
-    def leave(self) -> Response:
+    def sign_out(self) -> Response:
         """Let nobody in until the key is given again."""
         self._ends_at = None
         self._secret = secrets.token_bytes(32)
@@ -186,13 +186,13 @@ class Session:
 
 
 class Gate:
-    """The middleware in front of every page. `errors`: what AWS raises where a door asks it."""
+    """The middleware in front of every page. `errors`: what AWS raises where a authenticator asks it."""
 
-    def __init__(self, app: ASGIApp, door: Door, errors: tuple[type[Exception], ...] = ()) -> None:
-        self._app, self._door, self._errors = app, door, errors
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, errors: tuple[type[Exception], ...] = ()) -> None:
+        self._app, self._authenticator, self._errors = app, authenticator, errors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on as the visit of a person, or refuse it with the reason."""
+        """Pass a signed-in person's request on, or refuse it with the reason."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -200,7 +200,7 @@ class Gate:
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in self._door.headers.items():
+                for name, value in self._authenticator.headers.items():
                     headers[name] = value
             await send(message)
 
@@ -208,31 +208,31 @@ class Gate:
         if refused is not None:
             await refused(scope, receive, send_safely)
             return
-        if scope["path"].startswith(self._door.open_to_all):
+        if scope["path"].startswith(self._authenticator.public_paths):
             await self._app(scope, receive, send_safely)
             return
         try:
-            admitted = await self._door.admit(Headers(scope=scope).get("cookie", ""))
+            person = await self._authenticator.authenticate(Headers(scope=scope).get("cookie", ""))
         except self._errors:
             unavailable = PlainTextResponse("AWS does not let you in now. Load the page again in a minute.\n", 503)
             await unavailable(scope, receive, send_safely)
             return
-        if admitted is None:
-            await self._door.turn_away(Request(scope))(scope, receive, send_safely)
+        if person is None:
+            await self._authenticator.challenge(Request(scope))(scope, receive, send_safely)
             return
-        token = _VISIT.set(admitted)
+        token = _PERSON.set(person)
         try:
-            with admitted.calling():
+            with person.calling():
                 await self._app(scope, receive, send_safely)
         finally:
-            _VISIT.reset(token)
+            _PERSON.reset(token)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        headers, door = Headers(scope=scope), self._door
+        headers, authenticator = Headers(scope=scope), self._authenticator
         host = headers.get("host", "")
-        if host not in door.addresses:
+        if host not in authenticator.addresses:
             return PlainTextResponse("This console answers only at its own address.\n", 421)
-        if scope["method"] == _ACTING and headers.get("origin") != f"{door.scheme}://{host}":
+        if scope["method"] == _ACTING and headers.get("origin") != f"{authenticator.scheme}://{host}":
             return PlainTextResponse("Only the console's own pages may act.\n", 403)
         return None
 

@@ -13,7 +13,7 @@ from nodeheal.api import records
 from nodeheal.api.pages import Page
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
 from nodeheal.console.asked import NODES_OFFERED, first_node
-from nodeheal.console.roles import Deed
+from nodeheal.console.roles import AnyAct
 from nodeheal.contract.vocabulary import ActKind, SchedulerKind
 from nodeheal.domain.errors import NodehealError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 class ManifestPages:
     """The handlers of its routes. `find_deployment`: of who asks; `show`: answers with a page; `read_form`: of this
-    session; `refuse_unless_may`: raises where who asks may not do it.
+    session; `refuse_unless_allowed`: raises where who asks may not do it.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class ManifestPages:
         find_deployment: Callable[[], "Deployment"],
         show: Callable[..., Response],
         read_form: Callable[[Request], Awaitable[dict[str, str]]],
-        refuse_unless_may: Callable[[Deed], None],
+        refuse_unless_allowed: Callable[[AnyAct], None],
     ) -> None:
         self._find_deployment, self._show, self._read_form = find_deployment, show, read_form
-        self._refuse_unless_may = refuse_unless_may
+        self._refuse_unless_allowed = refuse_unless_allowed
 
     @property
     def _client(self) -> "Client":
@@ -51,12 +51,12 @@ class ManifestPages:
 
     def _write(self, request: Request) -> Response:
         """The empty page, for nodes that the address may name."""
-        self._refuse_unless_may(ActKind.SUBMIT_JOB)
+        self._refuse_unless_allowed(ActKind.SUBMIT_JOB)
         return self._page(request, "", request.query_params.getlist("node"))
 
     async def _create(self, request: Request) -> Response:
         """Have the API server try the manifest, or create the job."""
-        self._refuse_unless_may(ActKind.SUBMIT_JOB)
+        self._refuse_unless_allowed(ActKind.SUBMIT_JOB)
         form = await self._read_form(request)
         text, names = form.get("document", ""), form.get("nodes", "").split()
         is_trial, shown = form.get("do") != "create", form.get("cluster", "")

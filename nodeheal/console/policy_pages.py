@@ -18,7 +18,7 @@ from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.api import policy_queries, replays
 from nodeheal.api.client import Client
 from nodeheal.api.policy_views import FaultChange, PolicyDiff, PolicyInForce, Treatment
-from nodeheal.console.roles import Deed, OwnAct
+from nodeheal.console.roles import AnyAct, OwnAct
 from nodeheal.domain.errors import Conflict
 from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
 
@@ -71,7 +71,7 @@ class Draft:
 
 class PolicyPages:
     """The handlers of the policy's routes. `find_deployment`: of who asks; `show`: answers with a page; `read_form`: of
-    their session; `refuse_unless_may`: refuses who has no leave.
+    their session; `refuse_unless_allowed`: refuses a person who may not.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class PolicyPages:
         find_deployment: "Callable[[], Deployment]",
         show: Callable[..., Response],
         read_form: Callable[[Request], Awaitable[dict[str, str]]],
-        refuse_unless_may: Callable[[Deed], None],
+        refuse_unless_allowed: Callable[[AnyAct], None],
     ) -> None:
-        self._find_deployment, self._refuse_unless_may = find_deployment, refuse_unless_may
+        self._find_deployment, self._refuse_unless_allowed = find_deployment, refuse_unless_allowed
         self._show, self._read_form = show, read_form
 
     @property
@@ -111,7 +111,7 @@ class PolicyPages:
 
     async def _apply(self, request: Request) -> Response:
         """Put the text into force, if it is the one whose change was shown, over the document that it was made from."""
-        self._refuse_unless_may(OwnAct.POLICY)
+        self._refuse_unless_allowed(OwnAct.POLICY)
         form = await self._read_form(request)
 
         def apply() -> Response:
@@ -130,7 +130,7 @@ class PolicyPages:
 
     async def _compare(self, request: Request) -> Response:
         """What the text would change, while it is written."""
-        self._refuse_unless_may(OwnAct.POLICY)
+        self._refuse_unless_allowed(OwnAct.POLICY)
         form = await self._read_form(request)
 
         def compare() -> Response:
@@ -141,7 +141,7 @@ class PolicyPages:
 
     async def _replay(self, request: Request) -> Response:
         """What the last incidents would have become, by the document in force and by the text."""
-        self._refuse_unless_may(OwnAct.POLICY)
+        self._refuse_unless_allowed(OwnAct.POLICY)
         form = await self._read_form(request)
 
         def replay() -> Response:
@@ -161,14 +161,14 @@ class PolicyPages:
 
     def _preview_rollback(self, request: Request) -> Response:
         """What rolling back to this version would change."""
-        self._refuse_unless_may(OwnAct.POLICY)
+        self._refuse_unless_allowed(OwnAct.POLICY)
         documents = self._documents()
         text, base = documents.applied(request.path_params["version"]), documents.base()
         return self._show_version(request, base, Draft(text, base.version))
 
     async def _roll_back(self, request: Request) -> Response:
         """Put an earlier version into force again, over the document that was looked at."""
-        self._refuse_unless_may(OwnAct.POLICY)
+        self._refuse_unless_allowed(OwnAct.POLICY)
         form, version = await self._read_form(request), request.path_params["version"]
 
         def roll_back() -> Response:

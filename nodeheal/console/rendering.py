@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from nodeheal.api.job_views import AccountView
 from nodeheal.api.views import TodoKind
-from nodeheal.console.roles import Deed, OwnAct
+from nodeheal.console.roles import AnyAct, OwnAct
 from nodeheal.contract.vocabulary import ActKind, Availability, Awaited
 from nodeheal.domain.fleet.availability import HELD, OUT
 from nodeheal.domain.humanize import counted, lasting
@@ -108,7 +108,7 @@ _MODES: Mapping[str, str] = {
 }
 
 
-def label_of(kind: Deed) -> str:
+def label_of(kind: AnyAct) -> str:
     """Return the act's name for a button: `Close incident`."""
     return kind.value.replace("_", " ").capitalize()
 

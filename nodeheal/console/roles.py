@@ -21,9 +21,9 @@ class OwnAct(StrEnum):
     POLICY = "POLICY"
 
 
-Deed = ActKind | OwnAct
-EVERYTHING: frozenset[Deed] = frozenset({*ActKind, *OwnAct})
-DEEDS: Mapping[Role, frozenset[Deed]] = {
+AnyAct = ActKind | OwnAct
+EVERYTHING: frozenset[AnyAct] = frozenset({*ActKind, *OwnAct})
+ACTS_OF_ROLE: Mapping[Role, frozenset[AnyAct]] = {
     Role.viewer: frozenset(),
     Role.researcher: frozenset({ActKind.SUBMIT_JOB, ActKind.STOP_JOB, ActKind.RESTART_JOB}),
     Role.operator: EVERYTHING,

@@ -174,6 +174,7 @@ ACTS_URL_VARIABLE = "NODEHEAL_ACTS_URL"
 # The console that people sign in to, where the stack has one ----------------------------------------------------------
 CONSOLE_ROLE = "nodeheal-console-{role}-{region}"  # a person's, in a session that has the name they have signed in with
 CONSOLE_URL_VARIABLE = "NODEHEAL_CONSOLE_URL"  # also of functions, for links in messages
+CONSOLE_POOL_VARIABLE = "NODEHEAL_CONSOLE_POOL"  # the id of the user pool
 CONSOLE_ISSUER_VARIABLE = "NODEHEAL_CONSOLE_ISSUER"  # the address of the user pool, as its tokens have it
 CONSOLE_LOGIN_VARIABLE = "NODEHEAL_CONSOLE_LOGIN"  # the address of the pool's managed login
 CONSOLE_CLIENT_VARIABLE = "NODEHEAL_CONSOLE_CLIENT"  # the console's client of the pool

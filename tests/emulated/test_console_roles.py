@@ -69,6 +69,7 @@ def browser(
         **cloud.environment(),
         names.ENV_TABLE: names.TABLE,
         names.CONSOLE_URL_VARIABLE: OWN,
+        names.CONSOLE_POOL_VARIABLE: "eu-west-1_Aa1Bb2Cc3",
         names.CONSOLE_ISSUER_VARIABLE: pool.issuer,
         names.CONSOLE_LOGIN_VARIABLE: pool.address,
         names.CONSOLE_CLIENT_VARIABLE: pool.client_id,
@@ -110,7 +111,7 @@ def test_iam_refuses_a_role_what_the_table_would_let_it_have(
     browser: Browser, pool: Cognito, node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if a page and the table of deeds were wrong."""
-    monkeypatch.setattr(console_function, "DEEDS", dict.fromkeys(Role, EVERYTHING))
+    monkeypatch.setattr(console_function, "ACTS_OF_ROLE", dict.fromkeys(Role, EVERYTHING))
     pool.person = Person("eve", ("viewer",))
     browser.sign_in()
     refused = browser.post("/acts/isolate", {"node": node, "why": "x", "key": KEY})

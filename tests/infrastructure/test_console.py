@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.console.roles import DEEDS, OwnAct, Role
+from nodeheal.console.roles import ACTS_OF_ROLE, OwnAct, Role
 from nodeheal.contract.vocabulary import ActKind
 from stacks.console import POLICIES_OF, SPEC
 from stacks.operator import CHANGE_POLICY, DRILL, POLICIES, every_permission
@@ -90,9 +90,9 @@ def test_the_table_of_deeds_says_what_iam_permits_each_role(role: Role) -> None:
     }
     acts = {kind for kind in ActKind if kind.path in routes}
     needed = {OwnAct.DRILL: DRILL, OwnAct.POLICY: CHANGE_POLICY}
-    own = {deed for deed, all_of in needed.items() if all(each in permissions for each in all_of)}
+    own = {act for act, all_of in needed.items() if all(each in permissions for each in all_of)}
 
-    assert DEEDS[role] == acts | own
+    assert ACTS_OF_ROLE[role] == acts | own
 
 
 def test_people_sign_in_by_a_code_with_a_secret_and_come_back_to_this_console_only(on: Template) -> None:

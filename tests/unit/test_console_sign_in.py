@@ -18,14 +18,14 @@ from moto import mock_aws
 
 import lambdas.console as console_function
 from lambdas.console import _client_secret as client_secret
-from lambdas.sign_in import BEGUN, CALLBACK, SESSION, SIGNED_OUT, SignIn, UserPool
+from lambdas.sign_in import CALLBACK, PENDING, SESSION, SIGNED_OUT, SignIn, UserPool
 from nodeheal.adapters.aws import calls
 from nodeheal.adapters.aws.assumed_roles import AssumedRoles
 from nodeheal.api.client import Client
 from nodeheal.console.app import Console, console_app
-from nodeheal.console.gate import Visit
+from nodeheal.console.gate import SignedInPerson
 from nodeheal.console.rendering import SUBJECTS
-from nodeheal.console.roles import DEEDS, EVERYTHING, Deed, OwnAct, Role, strongest
+from nodeheal.console.roles import ACTS_OF_ROLE, EVERYTHING, AnyAct, OwnAct, Role, strongest
 from nodeheal.contract import names
 from nodeheal.contract.acts import Drain
 from nodeheal.contract.vocabulary import ActKind
@@ -135,17 +135,17 @@ def client() -> Client:
 
 
 @pytest.fixture
-def door(pool: Cognito, client: Client) -> SignIn:
-    def welcome(person: str, role: Role, form_token: str) -> Visit:
-        deployment = deployment_of(client, who=f"{person} ({role})", may=DEEDS[role], look=None)
-        return Visit(deployment, form_token)
+def authenticator(pool: Cognito, client: Client) -> SignIn:
+    def make_person(person: str, role: Role, form_token: str) -> SignedInPerson:
+        deployment = deployment_of(client, who=f"{person} ({role})", allowed=ACTS_OF_ROLE[role], look=None)
+        return SignedInPerson(deployment, form_token)
 
-    return SignIn(UserPool(pool.issuer, pool.address, pool.client_id, lambda: pool.client_secret), HOST, welcome)
+    return SignIn(UserPool(pool.issuer, pool.address, pool.client_id, lambda: pool.client_secret), HOST, make_person)
 
 
 @pytest.fixture
-def browser(door: SignIn) -> Browser:
-    return Browser(Mangum(console_app(door), lifespan="off"))
+def browser(authenticator: SignIn) -> Browser:
+    return Browser(Mangum(console_app(authenticator), lifespan="off"))
 
 
 def acts_of(client: Client) -> list[object]:
@@ -165,18 +165,18 @@ def test_a_person_signs_in_sees_the_page_that_was_wanted_and_acts(browser: Brows
 
 
 def test_a_session_is_a_cookie_that_only_this_host_gets_and_no_script_reads(browser: Browser, pool: Cognito) -> None:
-    begun = browser.get("/")
-    back = browser.get(browser.at_cognito(begun.headers["location"]))
+    pending = browser.get("/")
+    back = browser.get(browser.at_cognito(pending.headers["location"]))
 
-    for name, answer, longest in ((BEGUN, begun, 600), (SESSION, back, SECONDS_OF_A_SHIFT)):
+    for name, answer, longest in ((PENDING, pending, 600), (SESSION, back, SECONDS_OF_A_SHIFT)):
         assert name.startswith("__Host-")
         attributes = {part.strip().lower() for part in answer.cookies[name].split(";")[1:]}
         assert attributes >= {"secure", "httponly", "samesite=lax", "path=/"}
         assert not [each for each in attributes if each.startswith("domain")]
         [age] = [int(each.partition("=")[2]) for each in attributes if each.startswith("max-age")]
         assert 0 < age <= longest
-    assert BEGUN not in browser.cookies
-    assert pool.client_secret not in begun.headers["location"] + str(back)
+    assert PENDING not in browser.cookies
+    assert pool.client_secret not in pending.headers["location"] + str(back)
 
 
 def test_each_sign_in_has_secrets_of_its_own(browser: Browser) -> None:
@@ -187,8 +187,10 @@ def test_each_sign_in_has_secrets_of_its_own(browser: Browser) -> None:
     assert queries[0]["code_challenge_method"] == ["S256"]
 
 
-def test_every_route_but_the_sign_in_and_the_assets_asks_for_the_session(door: SignIn, browser: Browser) -> None:
-    for route in Console(door).routes():
+def test_every_route_but_the_sign_in_and_the_assets_asks_for_the_session(
+    authenticator: SignIn, browser: Browser
+) -> None:
+    for route in Console(authenticator).routes():
         path = re.sub(r"\{\w+\}|\{\w+:int\}", "1", route.path)
         if path in (CALLBACK, SIGNED_OUT, "/static"):
             continue
@@ -313,9 +315,9 @@ def test_a_code_with_a_state_of_another_browser_is_not_taken(browser: Browser) -
     other = Browser(browser.handler)
     back = browser.at_cognito(browser.get("/").headers["location"])
 
-    assert other.get(back).status == 403  # it has begun nothing
+    assert other.get(back).status == 403  # it has pending nothing
     other.get("/")
-    assert other.get(back).status == 403  # it has begun another one
+    assert other.get(back).status == 403  # it has pending another one
     assert SESSION not in other.cookies
 
 
@@ -337,10 +339,10 @@ def test_a_forged_state_is_refused(browser: Browser, state: str) -> None:
 
 def test_a_code_is_good_once(browser: Browser) -> None:
     location = browser.get("/").headers["location"]
-    begun = dict(browser.cookies)
+    pending = dict(browser.cookies)
     back = browser.at_cognito(location)
     assert browser.get(back).status == 303
-    browser.cookies = begun
+    browser.cookies = pending
     assert browser.get(back).status == 403
     assert SESSION not in browser.cookies
 
@@ -368,7 +370,7 @@ def test_a_way_back_without_a_good_code_says_so(browser: Browser, query: str) ->
 )
 def test_the_sign_in_leads_to_no_other_place(browser: Browser, wanted: str) -> None:
     location = browser.get("/").headers["location"]
-    browser.cookies[BEGUN] = ".".join([*browser.cookies[BEGUN].split(".")[:3], quote(wanted, safe="")])
+    browser.cookies[PENDING] = ".".join([*browser.cookies[PENDING].split(".")[:3], quote(wanted, safe="")])
     assert browser.get(browser.at_cognito(location)).headers["location"] == "/"
     assert browser.get("//attacker.example/x").status in (303, 404)
 
@@ -432,30 +434,30 @@ def test_a_form_with_the_token_of_another_session_does_nothing(browser: Browser,
     assert acts_of(client) == []
 
 
-OFFERED: dict[Role, Set[Deed]] = {
+OFFERED: dict[Role, Set[AnyAct]] = {
     Role.viewer: set(),
     Role.researcher: {ActKind.SUBMIT_JOB, ActKind.STOP_JOB, ActKind.RESTART_JOB},
     Role.operator: EVERYTHING,
 }
-ROUTES: dict[Deed, str] = {kind: kind.path for kind in SUBJECTS}
+ROUTES: dict[AnyAct, str] = {kind: kind.path for kind in SUBJECTS}
 ROUTES |= {ActKind.SUBMIT_JOB: "/submit", OwnAct.DRILL: f"/nodes/{A}/drill", OwnAct.POLICY: "/policy/versions/1"}
 
 
 @pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("deed", ROUTES, ids=str)
+@pytest.mark.parametrize("act", ROUTES, ids=str)
 def test_a_route_refuses_what_the_role_may_not_have_done_and_asks_nobody(
-    browser: Browser, client: Client, pool: Cognito, role: Role, deed: Deed
+    browser: Browser, client: Client, pool: Cognito, role: Role, act: AnyAct
 ) -> None:
     pool.person = Person("ada", (role.value,))
     browser.sign_in()
-    posted, shown = browser.post(ROUTES[deed], FORM), browser.get(ROUTES[deed])
+    posted, shown = browser.post(ROUTES[act], FORM), browser.get(ROUTES[act])
 
-    if deed in OFFERED[role]:
+    if act in OFFERED[role]:
         assert posted.status != 403
         assert shown.status != 403
     else:
         assert (posted.status, shown.status) == (403, 403)
-        assert "has no leave" in posted.text
+        assert "may look, but may not" in posted.text
         assert acts_of(client) == []
 
 
@@ -476,9 +478,9 @@ def test_pages_offer_a_role_what_its_routes_take(browser: Browser, client: Clien
             "/policy/versions",
         ):
             text = browser.get(page).text
-            offered = {deed for deed, path in ROUTES.items() if re.search(rf'(href|action)="{path}["?]', text)}
+            offered = {act for act, path in ROUTES.items() if re.search(rf'(href|action)="{path}["?]', text)}
             assert offered <= OFFERED[role], (role, page)
-    assert DEEDS == OFFERED
+    assert ACTS_OF_ROLE == OFFERED
 
 
 def test_a_viewer_reads_the_policy_and_is_offered_no_change_of_it_and_nobody_a_doctor(
@@ -519,6 +521,7 @@ def function(monkeypatch: pytest.MonkeyPatch, pool: Cognito) -> Iterator[Browser
         for variable, value in {
             names.ENV_TABLE: "nodeheal",
             names.CONSOLE_URL_VARIABLE: OWN,
+            names.CONSOLE_POOL_VARIABLE: "eu-west-1_Aa1Bb2Cc3",
             names.CONSOLE_ISSUER_VARIABLE: pool.issuer,
             names.CONSOLE_LOGIN_VARIABLE: pool.address,
             names.CONSOLE_CLIENT_VARIABLE: pool.client_id,
@@ -534,17 +537,17 @@ def function(monkeypatch: pytest.MonkeyPatch, pool: Cognito) -> Iterator[Browser
 def test_a_person_is_at_aws_who_they_are_at_the_sign_in(function: Browser, pool: Cognito) -> None:
     assume = AssumedRoles().caller
     for person, role in (("ada", Role.operator), ("bob", Role.viewer), ("ada", Role.operator)):
-        visit = console_function._welcome(assume, person, role, "token")
-        with visit.calling():
+        signed_in = console_function._make_person(assume, person, role, "token")
+        with signed_in.calling():
             arn = calls.client("sts").get_caller_identity()["Arn"]
             key = calls.client("dynamodb")._get_credentials().access_key
         own = calls.client("dynamodb")._get_credentials().access_key
         assert arn == f"arn:aws:sts::123456789012:assumed-role/nodeheal-console-{role}-eu-west-1/{person}"
-        assert visit.deployment.who == f"{person} ({role})"
-        assert visit.deployment.may == DEEDS[role]
-        nodes: Any = visit.deployment.client.ports.nodes
+        assert signed_in.deployment.who == f"{person} ({role})"
+        assert signed_in.deployment.allowed == ACTS_OF_ROLE[role]
+        nodes: Any = signed_in.deployment.client.ports.nodes
         assert nodes._table.client._get_credentials().access_key == key != own
-    assert visit.deployment is console_function._welcome(assume, "ada", Role.operator, "other").deployment
+    assert signed_in.deployment is console_function._make_person(assume, "ada", Role.operator, "other").deployment
 
 
 def test_the_function_answers_a_page_with_the_words_of_aws(function: Browser) -> None:
