@@ -115,7 +115,7 @@ class KubernetesStory(Story):
         script = self.script
         directory = self.sandbox.directory / "shared" / script.job
         directory.mkdir(parents=True, exist_ok=True)
-        job = _job(script, directory)
+        job = pytorch_job(script, directory)
         self._line(time.time(), "command", f"kubectl apply -f {MANIFEST.name}")
         self._say(self.kubectl("apply", "-f", "-", stdin=json.dumps(job)).strip())
         self.told.training = Training(directory)
@@ -167,7 +167,7 @@ def _is_ready(node: dict[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def _job(script: Script, directory: Path) -> dict[str, Any]:
+def pytorch_job(script: Script, directory: Path) -> dict[str, Any]:
     """Return the example's job with what the sandbox sets: its pool, the trainer's file, options, and a free port."""
     job: dict[str, Any] = yaml.safe_load(MANIFEST.read_text("utf-8"))
     job["metadata"]["name"] = script.job

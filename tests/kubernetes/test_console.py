@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
 
-from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
-from sandbox.client import Sandbox, free_port
+from sandbox.client import Sandbox
 from sandbox.demo import deploy_for, let_people_answer
-from sandbox.kubernetes_story import CLUSTER, MANIFEST, TRAINER, why_missing
-from sandbox.stories import CAREFUL
+from sandbox.kubernetes_story import CLUSTER, pytorch_job, why_missing
+from sandbox.stories import CAREFUL, fallen
 from tests.emulated import browser as browsers
 from tests.emulated.browser import PATIENCE, PHONE, barriers, browser, console_of, listed, open_path, person_at
 from tests.emulated.until import until
@@ -56,27 +56,13 @@ def page(chromium: Browser, address: str) -> Iterator[Page]:
         yield page
 
 
-def manifest(directory: Path) -> str:
-    """The example's job, as it runs in the sandbox."""
-    job = yaml.safe_load(MANIFEST.read_text("utf-8"))
-    job["metadata"]["name"] = JOB
-    options = {"TRAINER_STEPS": "4000", "TRAINER_STEP_SECONDS": "0.06", "TRAINER_DIRECTORY": str(directory)}
-    port = free_port()
-    for replica in job["spec"]["pytorchReplicaSpecs"].values():
-        replica["template"]["spec"]["nodeSelector"] = {names.KUBERNETES_POOL_LABEL: POOL}
-        [container] = replica["template"]["spec"]["containers"]
-        container["command"] = ["python3", str(TRAINER)]
-        container["env"] = [{"name": key, "value": value} for key, value in options.items()]
-        container["ports"] = [{"name": "pytorchjob-port", "containerPort": port}]
-    return str(yaml.safe_dump(job))
-
-
 def test_a_job_is_created_on_chosen_nodes_and_seen_to_run(page: Page, cloud: Sandbox) -> None:
     directory = cloud.directory / "shared" / JOB
     directory.mkdir(parents=True, exist_ok=True)
     open_path(page, f"/submit?pool={POOL}")
     page.get_by_role("link", name="Write its manifest").click()
-    page.get_by_label("Its manifest").fill(manifest(directory))
+    script = replace(fallen(), pool=POOL, job=JOB, steps=4_000, step_seconds=0.06)
+    page.get_by_label("Its manifest").fill(str(yaml.safe_dump(pytorch_job(script, directory))))
     boxes = page.locator("#nodes input[type=checkbox]")
     expect(boxes).to_have_count(3)
     boxes.nth(0).check()
