@@ -12,7 +12,7 @@ from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import Action, Outcome, Step
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.incident import History
-from nodeheal.operations.isolate import DRAINED
+from nodeheal.domain.recovery.timeline import NodeDrained, entries_with
 from nodeheal.simulation.latency import Latency
 
 # The duration of the fake dcgmi, unless a node's faults set another.
@@ -116,9 +116,8 @@ def _ends(facts: Facts) -> Iterator[tuple[float, str, float]]:
 def _of_incident(facts: Facts) -> Iterator[tuple[float, str, float]]:
     history = facts.history
     yield history.incident.opened_at.timestamp(), "detect", 0.0
-    for entry in history.timeline:
-        if entry.entry_id.startswith(f"{DRAINED}-"):
-            yield entry.at.timestamp(), "isolate", 0.0
+    for entry in entries_with(history.timeline, NodeDrained):
+        yield entry.at.timestamp(), "isolate", 0.0
     for turn in history.turns:
         result = turn.result
         if result is None or (result.step is Step.RESTART_WORKLOAD and facts.run is not None):

@@ -9,6 +9,7 @@ from typing import Any
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.timeline import NodeDrained, entries_with
 from nodeheal.domain.verbs import ESCALATION_STEPS
 from nodeheal.simulation.latency import NONE, Latency
 from sandbox.legs import LEGS, Facts, Leg, legs_of
@@ -41,7 +42,7 @@ def make_report(story: Story, latency: Latency = NONE) -> dict[str, Any]:
     return {
         "fault_line": story.script.fault_line,
         "detected_seconds": _since(told, history.incident.opened_at.timestamp() if history else None),
-        "isolated_seconds": _since(told, _entry_at(history, "isolated-")),
+        "isolated_seconds": _since(told, _drained_at(history)),
         "recovered_seconds": recovered,
         "control_plane_seconds": _control_plane_seconds(legs) if recovered is not None else None,
         "legs": [{**asdict(leg), "floor_seconds": LEGS[leg.name].seconds(latency)} for leg in legs],
@@ -93,9 +94,9 @@ def _since(told: Told, at: float | None) -> float | None:
     return None if at is None else round(at - told.fault_at, 3)
 
 
-def _entry_at(history: History | None, prefix: str) -> float | None:
-    entries = history.timeline if history else ()
-    return next((entry.at.timestamp() for entry in entries if entry.entry_id.startswith(prefix)), None)
+def _drained_at(history: History | None) -> float | None:
+    entries = entries_with(history.timeline, NodeDrained) if history else []
+    return entries[0].at.timestamp() if entries else None
 
 
 def _recovered_seconds(told: Told) -> float | None:

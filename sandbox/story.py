@@ -22,7 +22,7 @@ from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.owner import Owner
-from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry
+from nodeheal.domain.recovery.incident import History, Incident
 from sandbox.client import NodeHandle, Sandbox
 from sandbox.job_file import NotSubmitted, submit, typed, write_job_file
 from sandbox.node import TOOLS
@@ -304,13 +304,12 @@ class Story:
 
     def _read_timeline(self, incident_id: str) -> None:
         history = self.ports.incidents.history(incident_id)
-        opened = TimelineEntry(
-            history.incident.opened_at, "opened", "opened", f"event accepted; incident {incident_id} is open"
-        )
-        for entry in sorted([opened, *history.timeline], key=lambda entry: entry.at):
-            if entry.entry_id not in self._known:
-                self._known.add(entry.entry_id)
-                self._line(entry.at.timestamp(), entry.kind, entry.text)
+        opened = "opened", history.incident.opened_at, "opened", f"event accepted; incident {incident_id} is open"
+        lines = [(entry.entry_id, entry.at, entry.kind.value, entry.text) for entry in history.timeline]
+        for entry_id, at, kind, text in sorted([opened, *lines], key=lambda line: line[1]):
+            if entry_id not in self._known:
+                self._known.add(entry_id)
+                self._line(at.timestamp(), kind, text)
         self.told.incident = history.incident
 
     def _read_training(self) -> None:

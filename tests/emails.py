@@ -23,14 +23,14 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Phase, Refusal, SchedulerKind, Verdict
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import NodeLiveness
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.domain.recovery.incident import decision_entry, event_entry, result_entry
 from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.timeline import decision_entry, event_entry, result_entry
 from nodeheal.domain.review.console_links import RUNBOOKS, ConsoleLinks
 from nodeheal.ports import Ports
 from nodeheal.services.intake.liveness import page_mass_silence

@@ -17,9 +17,9 @@ from nodeheal.domain.fleet.liveness import apply_heartbeat
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
+from nodeheal.domain.recovery.timeline import NodeDrained, entries_with
 from nodeheal.domain.review.review import state_word, title_of
 from nodeheal.domain.verbs import VERBS
-from nodeheal.operations.isolate import DRAINED
 from nodeheal.ports import Ports
 from nodeheal.services.operators.node_availability import availability_of
 from nodeheal.services.operators.review_incidents import list_incidents
@@ -144,5 +144,5 @@ def _since(node: Node, ports: Ports) -> datetime | None:
         return None
     if node.state not in OUT_OF_SERVICE:
         return history.incident.opened_at
-    drained = [entry.at for entry in history.timeline if entry.entry_id.startswith(f"{DRAINED}-")]
+    drained = [entry.at for entry in entries_with(history.timeline, NodeDrained)]
     return drained[-1] if drained else None

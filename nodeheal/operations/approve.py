@@ -8,7 +8,8 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Outcome, VerbName
 from nodeheal.domain.operation import Operation, OperationState, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, Question
-from nodeheal.domain.recovery.incident import History, TimelineEntry
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.timeline import ApprovalAnswered
 from nodeheal.operations.handler import Facts, Handler, World, step_result
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports
@@ -16,10 +17,18 @@ from nodeheal.services.steps import add_timeline_entry
 
 
 @dataclass(frozen=True)
-class _Facts(Facts):
-    """`answer`: the first one, as the incident's timeline keeps it. `moot`: why nothing is left to be asked."""
+class RecordedAnswer:
+    """The first answer to a question, as the incident's timeline keeps it."""
 
-    answer: TimelineEntry | None = None
+    answer: Answer
+    text: str
+
+
+@dataclass(frozen=True)
+class _Facts(Facts):
+    """`answer`: the first one, and its words. `moot`: why nothing is left to be asked."""
+
+    answer: RecordedAnswer | None = None
     moot: str = ""
 
 
@@ -38,14 +47,12 @@ def find_question(question: Question, ports: Ports) -> Operation | None:
     return operation
 
 
-def answer_id(question: Question) -> str:
-    """The entry of the first answer; there is room for one."""
-    return f"answer-{question.turn:04d}"
-
-
-def recorded_answer(question: Question, history: History) -> TimelineEntry | None:
+def recorded_answer(question: Question, history: History) -> RecordedAnswer | None:
     """The first answer, or None."""
-    return next((entry for entry in history.timeline if entry.entry_id == answer_id(question)), None)
+    for entry in history.timeline:
+        if isinstance(entry.payload, ApprovalAnswered) and entry.turn == question.turn - 1:
+            return RecordedAnswer(entry.payload.answer, entry.text)
+    return None
 
 
 def _start(operation: Operation, world: World) -> Operation:
@@ -81,8 +88,8 @@ def _read(operation: Operation, ports: Ports) -> _Facts:
 def _observe(operation: Operation, facts: _Facts) -> StepResult | None:
     decision, first = operation.step.decision, facts.answer
     if first is not None:
-        outcome = Outcome.DONE if first.data == Answer.approve.value else Outcome.REFUSED
-        return step_result(operation, facts.now, outcome, first.text, facts=Answered(answer=first.data))
+        outcome = Outcome.DONE if first.answer is Answer.approve else Outcome.REFUSED
+        return step_result(operation, facts.now, outcome, first.text, facts=Answered(answer=first.answer.value))
     if facts.node is not None and facts.node.open_incident != operation.incident_id:
         over = f"{facts.node.node_id} was given back or retired by hand"
         return step_result(operation, facts.now, Outcome.REFUSED, over)

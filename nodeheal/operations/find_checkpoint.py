@@ -17,7 +17,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import FoundCheckpoint, Job
 from nodeheal.domain.operation import Operation, node_owner
-from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.domain.recovery.timeline import TimelineEntry
 from nodeheal.operations.handler import Answers, Facts, Handler, Result, World, read_time, step_result
 from nodeheal.operations.record import plan_job_step, plan_step, send_command
 from nodeheal.ports import Ports
@@ -132,7 +132,7 @@ def _settle(operation: Operation, result: Result, ports: Ports) -> None:
         job = save_job(ports, record.job_id, found=found)
         _note_last_step(job, event.last_step, ports)
     if isinstance(result, StepResult):
-        entry = TimelineEntry(ports.clock(), "progress", f"checkpoint-{operation.operation_id}", result.reason)
+        entry = TimelineEntry(ports.clock(), f"checkpoint-{operation.operation_id}", result.reason)
         ports.incidents.append(operation.incident_id, entry)
     else:
         save_job(ports, record.job_id, summary=result.reason)

@@ -8,7 +8,7 @@ from typing import Any
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation, OperationState, incident_owner, job_owner
 from nodeheal.operations.handler import Facts

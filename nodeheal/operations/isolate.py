@@ -16,6 +16,7 @@ from nodeheal.domain.fleet.pool import Slots
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.timeline import NodeDrained
 from nodeheal.operations.freeze_evidence import ask_ahead
 from nodeheal.operations.gang import (
     GangFacts,
@@ -41,7 +42,6 @@ from nodeheal.services.saving import node_of, save_changed
 from nodeheal.services.scheduling import drains_at_once, is_behind_a_machine, is_looked_at_before_drain
 from nodeheal.services.steps import add_timeline_entry, save_node
 
-DRAINED = "isolated"
 HOLDERS_TOLD = 5
 _IN_SERVICE = NodePlacement("", is_schedulable=True)  # of a node that is looked at together with others
 _TOGETHER = 10  # nodes that one call switches off: as many as AWS takes
@@ -93,7 +93,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         with suppress(NotEnrolled, NotAccepted):  # only people read the tag: the gang is stopped without it
             if registry is not None:
                 registry.show_isolation(node, placement, request.incident_id)
-    add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
+    add_timeline_entry(request, ports, "isolated", f"{node.node_id} takes no new work (draining)", NodeDrained())
     aside = _stop_others(operation, node, placement, world) if record.has_tasks else ""
     operation = stop_ranks(operation, world, aside)
     ask_ahead(request, world)

@@ -16,8 +16,8 @@ from nodeheal.domain.jobs.lost_work import start_text
 from nodeheal.domain.jobs.restarts import no_progress_reason
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry
 from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.timeline import JobLeft, TimelineEntry
 from nodeheal.operations.gang import GangFacts, has_started, note, owner_of, read_gang, where_they_are
 from nodeheal.operations.handler import Handler, World, step_result
 from nodeheal.operations.record import plan_step, start_waiting
@@ -125,7 +125,7 @@ def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> Refus
         return None
     next_incident, job = heads[-1].incident_id, request.decision.job_id
     told = f"{job} is left to this incident by {request.incident_id}: it is down until this one brings it back"
-    left = TimelineEntry(ports.clock(), "progress", f"{JOB_LEFT}{request.incident_id}", told)
+    left = TimelineEntry(ports.clock(), f"job-left-{request.incident_id}", told, JobLeft(request.incident_id))
     ports.incidents.append(next_incident, left)
     return Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id=next_incident)
 

@@ -22,7 +22,6 @@ from nodeheal.contract.names import group_line, machine_line
 from nodeheal.contract.results import Facts as ResultFacts
 from nodeheal.contract.results import Refused, Replaced, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.type_adapters import adapter_of
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, VerbName
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.fleet.machine import Launch, Machine, Termination, alternatives_of
@@ -30,8 +29,8 @@ from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.domain.policy.policy_models import InGroup, Replacement
-from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.domain.recovery.recover import cause_of
+from nodeheal.domain.recovery.timeline import MachineRecorded, TimelineEntry
 from nodeheal.operations.handler import Act, Facts, Handler, World, step_result
 from nodeheal.operations.record import plan_step, update
 from nodeheal.ports import Ports
@@ -246,7 +245,8 @@ def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports
     request, record = operation.step, read_record(operation)
     # EC2 lists a machine for a while after it is terminated.
     alive = None if record.phase is Phase.TERMINATING else ports.machines_of(node).describe(node.instance_id)
-    machine = alive or _recorded_machine(request, ports)
+    _, recorded = _recorded_machine(request, ports)
+    machine = alive or recorded
     if machine is None:
         why = f"{node.instance_id} is gone: no such instance is there to be replaced"
         return _refused(operation, why, ports, Refused(code=Refusal.INSTANCE_GONE))
@@ -554,26 +554,19 @@ def _record_machine(request: StepRequest, machine: Machine, ports: Ports) -> dat
     """
     source = f"group {machine.group}" if machine.group else f"launch template {machine.launch_template}"
     text = f"{machine.machine_id} is a {machine.instance_type} of {source}"
-    data = adapter_of(Machine).dump_json(machine).decode()
-    entry = TimelineEntry(ports.clock(), "progress", _machine_entry_id(request), text, data)
+    node_id = request.decision.node_id
+    entry = TimelineEntry(ports.clock(), f"machine-{node_id}", text, MachineRecorded(node_id, machine))
     ports.incidents.append(request.incident_id, entry)
-    found = _machine_entry(request, ports) or entry
-    return found.at.replace(microsecond=0)
+    first_at, _ = _recorded_machine(request, ports)
+    return (first_at or entry.at).replace(microsecond=0)
 
 
-def _recorded_machine(request: StepRequest, ports: Ports) -> Machine | None:
-    found = _machine_entry(request, ports)
-    machine: Machine | None = adapter_of(Machine).validate_json(found.data) if found else None
-    return machine
-
-
-def _machine_entry(request: StepRequest, ports: Ports) -> TimelineEntry | None:
-    timeline = ports.incidents.history(request.incident_id).timeline
-    return next((entry for entry in timeline if entry.entry_id == _machine_entry_id(request)), None)
-
-
-def _machine_entry_id(request: StepRequest) -> str:
-    return f"machine-{request.decision.node_id}"
+def _recorded_machine(request: StepRequest, ports: Ports) -> tuple[datetime | None, Machine | None]:
+    """Returns when the incident first came to replace the node, and what its machine was. None: it has not yet."""
+    for entry in ports.incidents.history(request.incident_id).timeline:
+        if isinstance(entry.payload, MachineRecorded) and entry.payload.node_id == request.decision.node_id:
+            return entry.at, entry.payload.machine
+    return None, None
 
 
 def read_record(operation: Operation) -> _Record:

@@ -18,7 +18,7 @@ from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement, Remediator
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.node_order import NodeOrder
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.jobs.job_log import LogLine, LogLocation, LogPage
 from nodeheal.domain.jobs.task_definition import TaskDefinition

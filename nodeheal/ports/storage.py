@@ -17,7 +17,8 @@ from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.decision_context import Observation
-from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry
+from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.timeline import TimelineEntry
 from nodeheal.domain.recovery.timeline_fold import Fold
 
 # The newest ones: more faults than this in a window say nothing that these do not.

@@ -10,7 +10,7 @@ from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
-from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.domain.recovery.timeline import Payload, TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.saving import change_node
 
@@ -38,15 +38,13 @@ def result_of(
     )
 
 
-def add_timeline_entry(request: StepRequest, ports: Ports, what: str, text: str) -> None:
+def add_timeline_entry(
+    request: StepRequest, ports: Ports, what: str, text: str, payload: Payload | None = None
+) -> None:
     """Adds a progress entry to the incident's timeline. `what` names it; a turn has at most one of a name."""
-    entry = TimelineEntry(ports.clock(), "progress", entry_id(request, what), text)
+    turn = request.operation_turn - 1
+    entry = TimelineEntry(ports.clock(), f"{what}-{turn:04d}", text, payload, turn)
     ports.incidents.append(request.incident_id, entry)
-
-
-def entry_id(request: StepRequest, what: str) -> str:
-    """How a line of progress of this turn is found again."""
-    return f"{what}-{request.operation_turn:04d}"
 
 
 def save_node(ports: Ports, node: Node, **changes: object) -> Node:

@@ -19,7 +19,7 @@ from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.holder import Holder
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.ports.commands import Command, CommandStatus

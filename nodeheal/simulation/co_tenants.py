@@ -9,7 +9,7 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.fleet.machine import Remediator
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode, PoolPolicy
 from nodeheal.ports import Ports

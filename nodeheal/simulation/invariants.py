@@ -24,7 +24,7 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.pause import Pause
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.decision_context import node_scope

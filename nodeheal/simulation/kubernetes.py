@@ -25,7 +25,7 @@ from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.holder import Holder
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.ports.scheduler import Drained, NodePlacement, Scheduler
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda

@@ -17,7 +17,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.holder import HeldByPerson
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.ports.scheduler import Drained, NodePlacement, Scheduler
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import NodeState, Step
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.simulation.agenda import seconds_of

@@ -8,7 +8,7 @@ from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError
 from nodeheal.adapters.kubernetes.notes import MAX_RETRIES, RESTARTED_FOR, RESTARTS, SUSPENDED_FOR
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from tests.kubernetes.cluster import Cluster, Object
 from tests.kubernetes.test_gate import record_of
 from tests.kubernetes.test_job_controllers import (

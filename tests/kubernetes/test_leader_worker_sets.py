@@ -7,7 +7,7 @@ import pytest
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.notes import MAX_RETRIES
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from sandbox.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.cluster import Cluster, Object, shell
 from tests.kubernetes.test_workloads import CONSENT, REASON, Place

@@ -16,7 +16,7 @@ from nodeheal.adapters.kubernetes.workloads import KubernetesWorkloads
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster, Object, is_on, shell

@@ -6,7 +6,7 @@ from dataclasses import replace
 from nodeheal.adapters.kubernetes import notes, workloads
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
 from nodeheal.contract.vocabulary import Action, Provider
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, Override, PoolPolicy
 from nodeheal.operations import engine, isolate

@@ -11,7 +11,7 @@ from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.domain.errors import NotEnrolled, NotFound
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from tests.unit.builders import node
 
 NAMES = [f"mi-{number:017x}" for number in range(23)]

@@ -19,6 +19,7 @@ from nodeheal.adapters.aws.records_epoch import DynamoRecordsEpoch
 from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from nodeheal.contract import names
 from nodeheal.contract.health_event import Accelerator, NodeFact, NodeHardwareReported
+from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import (
     Action,
@@ -27,15 +28,35 @@ from nodeheal.contract.vocabulary import (
     IncidentState,
     JobState,
     NodeState,
+    Outcome,
     Step,
     VerbName,
 )
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.machine import Machine
 from nodeheal.domain.fleet.pool import Census, Pool
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.operation import Operation, OperationState
-from nodeheal.domain.recovery.incident import Incident, decision_entry, event_entry, incident_id_of
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import Incident, incident_id_of
+from nodeheal.domain.recovery.timeline import (
+    PAYLOADS,
+    AnswerRefused,
+    ApprovalAnswered,
+    JobLeft,
+    MachineRecorded,
+    Payload,
+    TaskGone,
+    TaskLeftRunning,
+    TaskStarted,
+    TaskStopped,
+    TaskToStop,
+    TimelineEntry,
+    decision_entry,
+    event_entry,
+)
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import Ports
 from tests.support.jobs import ecs_job
@@ -204,6 +225,43 @@ def test_an_entry_is_added_once(ports: Ports) -> None:
     assert [ports.incidents.append(incident.incident_id, entry) for _ in range(2)] == [True, False]
 
     assert [e.code for e in ports.incidents.history(incident.incident_id).events] == ["48", "79"]
+
+
+def test_every_kind_of_payload_is_read_as_it_was_written(ports: Ports) -> None:
+    incident, task = _opened(ports), UnmanagedTask("arn:task/1", "eval:3", "cron", may_be_stopped=True)
+    decision = Decision(step=Step.ISOLATE, reason="so", node_id=incident.node_id, due_at=NOW)
+    machine = Machine("i-1", group="trainers", launched_at=NOW, tags={"rack": "r1"})
+    payloads: dict[str, Payload] = {
+        "HealthEvent": xid(48),
+        "Decision": decision,
+        "StepResult": StepResult(
+            step=Step.ISOLATE,
+            node_id=incident.node_id,
+            outcome=Outcome.DONE,
+            reason="so",
+            finished_at=NOW,
+            facts=Isolated(is_drained=True),
+        ),
+        "JobLeft": JobLeft("inc-2"),
+        "ApprovalAnswered": ApprovalAnswered(Answer.approve),
+        "AnswerRefused": AnswerRefused(Answer.refuse),
+        "MachineRecorded": MachineRecorded(incident.node_id, machine),
+        "TaskToStop": TaskToStop(task),
+        "TaskLeftRunning": TaskLeftRunning(task),
+        "TaskGone": TaskGone(task),
+        "TaskStopped": TaskStopped(task.task_id, by_us=True, is_held=True),
+        "TaskStarted": TaskStarted(task.task_id, ""),
+    }
+    entries = {
+        tag: TimelineEntry(NOW, tag, "so", payloads.get(tag) or kind(), turn=0, actor="arn:aws:iam::1:user/ada")
+        for tag, kind in PAYLOADS.items()
+    }
+
+    for entry in entries.values():
+        ports.incidents.append(incident.incident_id, entry)
+
+    read = {entry.entry_id: entry for entry in ports.incidents.history(incident.incident_id).timeline}
+    assert {tag: read[tag] for tag in entries} == entries
 
 
 def test_entries_are_folded_into_one_that_counts_them(ports: Ports) -> None:

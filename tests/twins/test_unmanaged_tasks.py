@@ -9,8 +9,9 @@ from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract import names
 from nodeheal.domain.errors import PlacementRefused
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask, dumped, stopped_tasks
-from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
+from nodeheal.domain.recovery.timeline import TaskToStop, TimelineEntry
 from nodeheal.ports.scheduler import NodePlacement
 from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
 from tests.unit.builders import NOW, node
@@ -122,7 +123,7 @@ def test_the_twin_stops_and_starts_once_as_well() -> None:
 
 
 def test_a_task_is_read_from_the_record_as_it_was_written() -> None:
-    entry = TimelineEntry(NOW, "progress", f"guest-seen-{UNMANAGED.short_id}", "is stopped", dumped(UNMANAGED))
+    entry = TimelineEntry(NOW, "task-1", "is stopped", TaskToStop(UNMANAGED))
 
     (known,) = stopped_tasks([entry])
 

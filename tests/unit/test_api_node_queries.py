@@ -9,8 +9,7 @@ from nodeheal.api import node_queries
 from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain.fleet.node import StateChange
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.incident import TimelineEntry
-from nodeheal.operations.isolate import DRAINED
+from nodeheal.domain.recovery.timeline import NodeDrained, TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.pool_size import note_size
@@ -32,8 +31,8 @@ def world(*, is_broken: bool, is_drained: bool = False, **changes: object) -> Po
     found = stored_node(ports, NODE)
     clock.advance(120)
     if found.open_incident is not None:
-        what = DRAINED if is_drained else "launched"
-        ports.incidents.append(found.open_incident, TimelineEntry(clock(), "progress", f"{what}-0001", "so it went"))
+        payload = NodeDrained() if is_drained else None
+        ports.incidents.append(found.open_incident, TimelineEntry(clock(), "so", "so it went", payload))
     save_node(ports, found, **changes)
     return ports
 

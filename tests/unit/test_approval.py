@@ -14,7 +14,8 @@ from nodeheal.contract.vocabulary import Action, Awaited, Escalation, IncidentSt
 from nodeheal.domain.operation import OperationState, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
 from nodeheal.domain.recovery.decision_context import node_scope
-from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, short_id
+from nodeheal.domain.recovery.incident import short_id
+from nodeheal.domain.recovery.timeline import TimelineEntry, decision_entry
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import wait_for_approval

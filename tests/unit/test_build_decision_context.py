@@ -14,7 +14,8 @@ from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import DAY, Breaker, Correlation
 from nodeheal.domain.recovery.decision_context import DecisionContext, accelerator_scope, job_scope, node_scope
-from nodeheal.domain.recovery.incident import History, Incident, Turn, decision_entry, incident_id_of
+from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_id_of
+from nodeheal.domain.recovery.timeline import decision_entry
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.build_decision_context import TIMES_USED, build_decision_context

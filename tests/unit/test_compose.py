@@ -30,8 +30,9 @@ from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.domain.recovery.incident import Turn, event_entry, short_id
+from nodeheal.domain.recovery.incident import Turn, short_id
 from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.timeline import event_entry
 from nodeheal.domain.review.console_links import ConsoleLinks, console_host
 from nodeheal.services.notify.compose import compose, fit_subject
 from nodeheal.services.notify.compose_needed import Situation

@@ -10,7 +10,7 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, JobState, Outcome, Step, Verdict
 from nodeheal.domain.fleet.node import PastRecovery
-from nodeheal.domain.recovery.incident import History, Incident, Turn, decision_entry
+from nodeheal.domain.recovery.incident import History, Incident, Turn
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.services.recovery import end_incident
 from tests.unit.builders import ACT, NOW, memory_ports, stored_job, xid
@@ -27,13 +27,13 @@ STEPS = (
 
 def lasted(*steps: tuple[Step, Outcome, int]) -> History:
     """A recovery whose steps took so many seconds, one after another."""
-    at, turns, timeline = NOW, [], []
-    for number, (step, outcome, seconds) in enumerate(steps):
+    at, turns = NOW, []
+    for step, outcome, seconds in steps:
         decision = Decision(step=step, reason="it is next", node_id=BROKEN)
-        timeline.append(decision_entry(number, decision, at))
-        at += timedelta(seconds=seconds)
-        turns.append(Turn(decision, StepResult(step=step, node_id=BROKEN, outcome=outcome, reason="", finished_at=at)))
-    return History(Incident("inc-1", BROKEN, "demo", xid(79), NOW, "1"), (xid(79),), tuple(turns), tuple(timeline))
+        decided_at, at = at, at + timedelta(seconds=seconds)
+        result = StepResult(step=step, node_id=BROKEN, outcome=outcome, reason="", finished_at=at)
+        turns.append(Turn(decision, result, decided_at))
+    return History(Incident("inc-1", BROKEN, "demo", xid(79), NOW, "1"), (xid(79),), tuple(turns))
 
 
 @pytest.mark.parametrize(("ending", "seconds"), [(Ending.RECOVERED, 180.0), (Ending.HANDED_TO_A_HUMAN, None)])

@@ -23,7 +23,8 @@ from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy import parse_policy
 from nodeheal.domain.recovery.decide import decide
-from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, Turn, read_history
+from nodeheal.domain.recovery.incident import History, Incident, Turn, read_history
+from nodeheal.domain.recovery.timeline import TimelineEntry
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from stacks.control import DOCUMENTS
 from stacks.functions import FUNCTIONS

@@ -8,7 +8,8 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE, SILENCES
 from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdict
-from nodeheal.domain.recovery.incident import History, Incident, event_entry, fingerprint, incident_id_of
+from nodeheal.domain.recovery.incident import History, Incident, fingerprint, incident_id_of
+from nodeheal.domain.recovery.timeline import event_entry
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, LATE_SECONDS, REPORTS_A_MINUTE

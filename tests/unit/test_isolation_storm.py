@@ -16,7 +16,7 @@ from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted, NotEnrolled
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy_models import Breaker, Budget
 from nodeheal.domain.recovery.incident import incident_id_of

@@ -10,7 +10,8 @@ from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.domain.jobs.job import GangTask, Run
-from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, Turn
+from nodeheal.domain.recovery.incident import History, Incident, Turn
+from nodeheal.domain.recovery.timeline import NodeDrained, TimelineEntry
 from nodeheal.simulation.latency import AWS, NONE
 from sandbox.legs import DIAGNOSTICS_SECONDS, LEGS, Facts, Leg, legs_of
 from tests.unit.builders import NOW, xid
@@ -38,7 +39,7 @@ def went(steps: Sequence[tuple[Step, float]], job_id: str | None = "llama") -> F
         result = StepResult(step=step, node_id=NODE, outcome=Outcome.DONE, reason="", finished_at=ended, facts=isolated)
         turns.append(Turn(decision, result))
     incident = Incident("inc-1", NODE, "demo", xid(79), NOW + timedelta(seconds=OPENED), "1", job_id=job_id)
-    drained = TimelineEntry(NOW + timedelta(seconds=DRAINED), "progress", "isolated-0001", "it takes no new work")
+    drained = TimelineEntry(NOW + timedelta(seconds=DRAINED), "isolated-0000", "it takes no new work", NodeDrained())
     return Facts(NOW.timestamp(), History(incident, (incident.root,), tuple(turns), (drained,)), BOOT_SECONDS)
 
 

@@ -27,7 +27,8 @@ from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.fleet.pool import Pool as PoolGuardrails
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.guardrails import breaker_cause
-from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
+from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.domain.recovery.timeline import ApprovalAnswered, TimelineEntry, decision_entry, result_entry
 from nodeheal.operations.steps import launch_gang
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.notify.compose_waiting import compose_question
@@ -559,7 +560,9 @@ def test_an_incident_that_is_dropped_does_not_forget_the_job_that_was_left_to_it
 
 def test_who_answers_second_is_told_so_even_where_only_that_call_reached_the_workflow() -> None:
     it = Asked()
-    first = TimelineEntry(NOW, "answer", f"answer-{it.asked.turn:04d}", "refused by ada", Answer.refuse.value)
+    first = TimelineEntry(
+        NOW, f"answer-{it.asked.turn:04d}", "refused by ada", ApprovalAnswered(Answer.refuse), it.asked.turn - 1
+    )
     it.ports.incidents.append(it.id, first)  # the call died before it could resume
     it.clock.advance(60)
 

@@ -11,13 +11,16 @@ from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, Outcome, Step
 from nodeheal.domain.jobs.job import GangTask, Run
-from nodeheal.domain.recovery.incident import (
-    History,
-    Incident,
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import History, Incident, read_history
+from nodeheal.domain.recovery.timeline import (
+    ApprovalAnswered,
+    AttemptReserved,
+    NodeReleased,
+    Payload,
     TimelineEntry,
     decision_entry,
     event_entry,
-    read_history,
     result_entry,
 )
 from nodeheal.domain.review.incident_stats import spread, summarize
@@ -29,6 +32,9 @@ from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 
 EIGHT = Accelerators(node=8, others=16)
 END = NOW + timedelta(hours=10)
+
+
+APPROVED = ApprovalAnswered(Answer.approve)
 
 
 class Told:
@@ -55,8 +61,10 @@ class Told:
         self.turns += 1
         return self
 
-    def said(self, entry_id: str, seconds: float, text: str, kind: str = "progress") -> "Told":
-        self.entries.append(TimelineEntry(at(seconds), kind, entry_id, text))
+    def said(
+        self, entry_id: str, seconds: float, text: str, payload: Payload | None = None, turn: int | None = None
+    ) -> "Told":
+        self.entries.append(TimelineEntry(at(seconds), entry_id, text, payload, turn))
         return self
 
     def ended(self, seconds: float, ending: Ending = Ending.RECOVERED) -> "Told":
@@ -153,14 +161,14 @@ def test_a_node_that_stays_out_is_lost_until_a_human_gives_it_back() -> None:
     told = Told(job_id=None).step(Step.ISOLATE, 0, 20).ended(60, Ending.HANDED_TO_A_HUMAN)
 
     assert told.review(Accelerators(node=8)).lost_accelerator_hours == 80
-    told.said("released-20260301T040000", 3600, "mi-1 given back by hand: board exchanged")
+    told.said("released-20260301T040000", 3600, "mi-1 given back by hand: board exchanged", NodeReleased())
     assert told.review(Accelerators(node=8)).lost_accelerator_hours == 8
 
 
 def test_the_story_has_answers_attempts_and_links() -> None:
     links = {"link": "s3://bucket/inc-1.tar.gz", "console": "https://console.example"}
-    told = Told().said("answer-0000", 9, "approved by ada: go", kind="answer")
-    told.said("attempt-reserved-0001", 10, "attempt reserved: 1 of 1")
+    told = Told().said("answer-0000", 9, "approved by ada: go", APPROVED)
+    told.said("attempt-reserved-0001", 10, "attempt reserved: 1 of 1", AttemptReserved())
     told.step(Step.FREEZE_EVIDENCE, 10, 12, facts=EvidenceSaved(**links, size_bytes=77))
 
     review = told.review()
@@ -173,8 +181,8 @@ def test_the_story_has_answers_attempts_and_links() -> None:
 
 
 def test_of_one_time_an_event_comes_first_and_a_decision_before_its_result() -> None:
-    told = Told().step(Step.ISOLATE, 0, 0).step(Step.REBOOT, 0, 5).said("reboot-sent-0002", 0, "sent")
-    told.said("isolated-0001", 0, "draining").said("owner-not-told", 0, "no email")
+    told = Told().step(Step.ISOLATE, 0, 0).step(Step.REBOOT, 0, 5).said("reboot-sent-0001", 0, "sent", turn=1)
+    told.said("isolated-0000", 0, "draining", turn=0).said("owner-not-told", 0, "no email")
 
     history = read_history(told.incident, list(reversed(told.entries)))
 
@@ -229,7 +237,7 @@ def test_a_tally_counts_racks_and_each_day_from_the_first_to_the_last() -> None:
 
 
 def test_what_a_human_has_approved_was_not_recovered_by_nodeheal_alone() -> None:
-    approved = recovered().said("answer-0001", 90, "approved by ada: go", kind="answer").review()
+    approved = recovered().said("answer-0001", 90, "approved by ada: go", APPROVED).review()
 
     stats = summarize([recovered().review(), replace(approved, incident_id="inc-2")])
 

@@ -30,7 +30,7 @@ from nodeheal.domain.fleet.machine import Machine
 from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Job, Run
 from nodeheal.domain.operation import incident_owner
-from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, Turn
+from nodeheal.domain.recovery.incident import History, Incident, Turn
 from nodeheal.domain.recovery.progress import Progress, TriedStep
 from nodeheal.operations.gang import GangRecord
 from nodeheal.operations.wait import operation_id_of
@@ -52,7 +52,6 @@ from nodeheal.services.operators.inject_fault import inject_fault
 from nodeheal.services.recovery import (
     build_decision_context,
     decide_next_step,
-    end_incident,
     new_machine,
     new_node_places,
     reserve_attempt,
@@ -456,17 +455,6 @@ def test_who_else_reports_a_node_down_is_asked_where_it_does_not_answer(
 
     assert decide_next_step._witnessed(request, history, it.ports) == request
     assert bool(asked) is is_asked
-
-
-def test_how_long_a_step_took_is_read_off_its_decision() -> None:
-    begun, later = NOW - timedelta(seconds=90), NOW - timedelta(seconds=5)
-    timeline = (
-        TimelineEntry(begun, "decision", "decision-0000", "so"),
-        TimelineEntry(later, "progress", "asked-0000", "another line of the same turn"),
-    )
-    history = replace(Story(xid(79)).history, turns=(turn(Step.ISOLATE, Outcome.DONE),), timeline=timeline)
-
-    assert [seconds for _, seconds in end_incident._times(history)] == [90.0]
 
 
 # Machines and places

@@ -8,8 +8,9 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Verdict
-from nodeheal.domain.recovery.incident import History, event_entry, fingerprint
+from nodeheal.domain.recovery.incident import History, fingerprint
 from nodeheal.domain.recovery.incident import Incident as Head
+from nodeheal.domain.recovery.timeline import event_entry
 from nodeheal.domain.recovery.timeline_fold import EVENTS_AT_MOST, SAME_EVENTS_AT_MOST
 from nodeheal.services.intake import node_rates
 from nodeheal.services.intake.ingest import Ingested, ingest

@@ -1,5 +1,6 @@
 """Tasks of others on a node: named, or stopped and started again once. Nothing is started that we did not stop."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -10,21 +11,23 @@ from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome,
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.holder import HeldByPerson
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import (
-    GONE,
-    SEEN,
-    STARTED,
-    STOPPED,
-    UnmanagedTask,
-    answered,
-    dumped,
-    stopped_tasks,
-    tasks_left_running,
-    tasks_not_restarted,
-)
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks, tasks_left_running, tasks_not_restarted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import PoolPolicy
-from nodeheal.domain.recovery.incident import TimelineEntry, incident_id_of
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.domain.recovery.timeline import (
+    AnswerRefused,
+    Payload,
+    TaskGone,
+    TaskStarted,
+    TaskStopped,
+    TaskToStop,
+    TimelineEntry,
+    entries_with,
+    payloads_of,
+)
 from nodeheal.domain.review.review import Accelerators, review_of
 from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.notify.deliver_notification import notify
@@ -39,6 +42,16 @@ from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 STOPS = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})})
 EVALUATION = UnmanagedTask("arn:task/training/1111", "nightly-eval:3", "cron", may_be_stopped=True)
 STRANGER = UnmanagedTask("arn:task/training/2222", "notebook:1", "somebody")
+
+
+def timeline_of(*payloads: Payload) -> list[TimelineEntry]:
+    """A timeline of just these."""
+    return [TimelineEntry(NOW, f"entry-{number}", "so", payload) for number, payload in enumerate(payloads)]
+
+
+def stopped_in(timeline: Iterable[TimelineEntry]) -> list[str]:
+    """The tasks whose stop was answered."""
+    return [stop.task_id for stop in payloads_of(timeline, TaskStopped)]
 
 
 def unmanaged_tasks_of(it: Incident | FakeCluster) -> MemoryScheduler:
@@ -127,7 +140,8 @@ def test_where_the_pool_says_so_a_task_whose_owner_agrees_is_stopped_and_started
 
 
 def test_what_people_say_makes_no_unmanaged_task() -> None:
-    said = TimelineEntry(NOW, "answer", "answer-0001", "refused by ada: task nightly-eval:3 is left to run")
+    said_no = AnswerRefused(Answer.refuse)
+    said = TimelineEntry(NOW, "answer-0001", "refused by ada: task nightly-eval:3 is left to run", said_no)
 
     assert tasks_left_running([said]) == []
 
@@ -261,7 +275,7 @@ def test_a_task_that_has_stopped_after_the_isolation_is_started_at_the_end_of_th
         end_incident(it.request(), it.ports, ACT)
 
     history = it.ports.incidents.history(it.id)
-    late = [entry.text for entry in history.timeline if entry.entry_id == f"{STARTED}1111"]
+    late = [entry.text for entry in entries_with(history.timeline, TaskStarted)]
     wanted = [] if refused else ["task nightly-eval:3 (1111, started by cron) has stopped late, and is started again"]
     assert late == wanted
     assert ("Look whether these tasks still run" in str(history.incident.summary)) is bool(refused)
@@ -284,19 +298,12 @@ def test_a_node_given_back_by_hand_says_nothing_of_tasks_that_its_workflow_still
 
 def test_what_we_have_stopped_and_nobody_has_started_is_not_back() -> None:
     ended, started = replace(EVALUATION, task_id="arn:task/3333"), replace(EVALUATION, task_id="arn:task/4444")
-    told = [(SEEN, unmanaged_task, dumped(unmanaged_task)) for unmanaged_task in (EVALUATION, ended, started)]
-    told += [
-        (STOPPED, EVALUATION, answered(True)),
-        (STOPPED, ended, answered(False)),
-        (STOPPED, started, answered(True)),
-    ]
-    told += [(STARTED, EVALUATION, ""), (STARTED, started, "arn:task/5555")]
-    timeline = [
-        TimelineEntry(NOW, "progress", f"{what}{unmanaged_task.short_id}", "", data)
-        for what, unmanaged_task, data in told
-    ]
+    stops: list[Payload] = [TaskToStop(task) for task in (EVALUATION, ended, started)]
+    answers = [(EVALUATION, True), (ended, False), (started, True)]
+    stops += [TaskStopped(task.task_id, by_us) for task, by_us in answers]
+    stops += [TaskStarted(EVALUATION.task_id, ""), TaskStarted(started.task_id, "arn:task/5555")]
 
-    assert tasks_not_restarted(timeline) == [EVALUATION]
+    assert tasks_not_restarted(timeline_of(*stops)) == [EVALUATION]
 
 
 def test_the_same_unmanaged_task_under_another_mark_would_be_another_successor() -> None:
@@ -314,9 +321,9 @@ def test_a_scheduler_that_requeues_needs_no_consent_of_the_pool_and_nothing_is_s
     cluster.reports(xid(79))
 
     told = cluster.ports.incidents.history(cluster.incident_id).timeline
-    timeline = {entry.entry_id: entry for entry in told}
-    assert timeline[f"{STARTED}1111"].text.endswith("was requeued: its scheduler starts it again")
-    assert f"{STOPPED}2222" not in timeline  # its owner has not agreed
+    [requeued] = entries_with(told, TaskStarted)
+    assert requeued.text.endswith("was requeued: its scheduler starts it again")
+    assert STRANGER.task_id not in stopped_in(told)  # its owner has not agreed
     assert unmanaged_tasks_of(cluster).unmanaged_started == []
     assert tasks_not_restarted(told) == []
     assert "could not be started again" not in email_of(cluster)
@@ -343,7 +350,7 @@ def test_jobs_that_a_fault_has_stopped_are_named_wherever_the_incident_says_whos
     email = email_of(cluster)
     assert f"Job: {review.job} Why:" in email
     assert email.count(fates) == 1
-    assert f"{STOPPED}2222" not in {entry.entry_id for entry in history.timeline}
+    assert STRANGER.task_id not in stopped_in(history.timeline)
 
 
 def test_a_task_that_a_call_before_has_requeued_is_not_said_to_have_been_gone() -> None:
@@ -365,9 +372,9 @@ def test_a_task_that_a_call_before_has_requeued_is_not_said_to_have_been_gone() 
     scheduler.unmanaged = {EVALUATION.task_id: (BROKEN, replace(EVALUATION, before="had been requeued already"))}
     isolate_node(request, it.ports, ACT)
 
-    told = {entry.entry_id for entry in it.ports.incidents.history(it.id).timeline}
-    assert f"{STARTED}1111" in told
-    assert f"{GONE}1111" not in told
+    told = it.ports.incidents.history(it.id).timeline
+    assert [started.task_id for started in payloads_of(told, TaskStarted)] == [EVALUATION.task_id]
+    assert payloads_of(told, TaskGone) == []
 
 
 def test_a_node_that_others_have_taken_out_of_service_is_healed_and_said_to_be_left_to_them() -> None:
@@ -592,12 +599,9 @@ def test_an_owner_who_has_not_confirmed_costs_one_email_to_the_operators_for_all
 
 def test_a_task_that_was_started_again_is_owed_no_second_start() -> None:
     task = UnmanagedTask("arn:aws:ecs:eu-central-1:111122223333:task/training/abc", "grace's notebook")
-    entries = [
-        TimelineEntry(NOW, "progress", f"{SEEN}abc", "is stopped", dumped(task)),
-        TimelineEntry(NOW, "progress", f"{STOPPED}abc", "stopped", answered(True)),
-    ]
+    stops = TaskToStop(task), TaskStopped(task.task_id, by_us=True)
 
-    [before] = stopped_tasks(entries)
-    [after] = stopped_tasks([*entries, TimelineEntry(NOW, "progress", f"{STARTED}abc", "started", "its successor")])
+    [before] = stopped_tasks(timeline_of(*stops))
+    [after] = stopped_tasks(timeline_of(*stops, TaskStarted(task.task_id, "its successor")))
 
     assert (before.is_owed, after.is_owed) == (True, False)

@@ -9,7 +9,8 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, IncidentState, NodeState, Outcome
-from nodeheal.domain.recovery.incident import event_entry, incident_id_of
+from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.domain.recovery.timeline import event_entry
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.operators.withdraw_request import withdraw_request

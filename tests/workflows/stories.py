@@ -9,7 +9,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
 from nodeheal.domain.fleet.enrolment import Enrolment
 from nodeheal.domain.fleet.machine import Machine
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.approval_links import Answer, Question

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Outcome, Verdict
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports.commands import CommandStatus
 from tests.unit.builders import commands_in, scheduler_in, xid

@@ -11,7 +11,7 @@ from nodeheal.contract.names import NEW_NODE
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Step, Verdict
 from nodeheal.domain.fleet.pause import NO_PAUSES
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, NewNodes
 from nodeheal.services.intake import wakeup

@@ -13,7 +13,7 @@ import pytest
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Verdict
 from nodeheal.domain.fleet.machine import Machine
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import incident_id_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from nodeheal.adapters.memory.fleet_index import MemoryFleetIndex
 from nodeheal.domain.fleet.machine import Power
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.simulation.agenda import Agenda, seconds_of
 from nodeheal.simulation.chance import Chance

@@ -45,7 +45,7 @@ from nodeheal.adapters.kubernetes.power import is_proven_off
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.ports.scheduler import NodePlacement
 
 _KIND = re.compile(r"[A-Za-z0-9]{1,63}")

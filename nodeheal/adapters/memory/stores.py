@@ -20,7 +20,8 @@ from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery import attempt_budget
 from nodeheal.domain.recovery.decision_context import Observation, observation_of
-from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, event_entry, read_history
+from nodeheal.domain.recovery.incident import History, Incident, read_history
+from nodeheal.domain.recovery.timeline import TimelineEntry, event_entry
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports.clock import Clock
 from nodeheal.ports.storage import FAULTS_LOOKED_UP

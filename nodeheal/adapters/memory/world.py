@@ -20,7 +20,7 @@ from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement, Remediator
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.node_order import NodeOrder
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.clock import Clock
 from nodeheal.ports.commands import Command, CommandStatus

@@ -14,7 +14,7 @@ from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySystem, Holder
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.ports.scheduler import Drained, NodePlacement, OwnTools, Scheduler, SchedulerTraits
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # the owner chooses a job's name, and it gets into emails

@@ -1,53 +1,22 @@
-"""Unmanaged tasks: tasks on a node that nodeheal did not start, and that no service would start again."""
+"""What a timeline says of unmanaged tasks: which were stopped, left to run, gone before, and started again."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nodeheal.contract import names
-from nodeheal.contract.type_adapters import adapter_of
-from nodeheal.domain.recovery.incident import History, TimelineEntry
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.timeline import (
+    TaskGone,
+    TaskLeftRunning,
+    TaskStarted,
+    TaskStopped,
+    TaskToStop,
+    TimelineEntry,
+    entries_with,
+    payloads_of,
+)
 
-# How timeline entries about unmanaged tasks are named; the task's id follows. Stored timelines have these ids.
-SEEN, STOPPED, STARTED = "guest-seen-", "guest-stopped-", "guest-started-"
-GONE = "guest-gone-"  # one that had ended, or was requeued, before nodeheal came
-LEFT_TO_RUN = "is left to run"
 _MOST_NAMED = 3
-_YES, _HELD = "yes", "held"
-
-
-@dataclass(frozen=True)
-class UnmanagedTask:
-    """A task, under the name that people know.
-
-    `may_be_stopped`: its owner allows that. `scheduler_json`: what its scheduler needs to stop it or to start it again,
-    in its own form. `is_held`: a scheduler that would start it again by itself must wait for a person. `before`: what
-    had become of it before nodeheal came, in words; empty: it is there. `may_be_deleted`: its deadline has passed, and
-    the pool lets it be ended past what protects it. `owner_email`: whom its scheduler's object says that it belongs to.
-    """
-
-    task_id: str
-    name: str
-    started_by: str = ""
-    may_be_stopped: bool = False
-    scheduler_json: str = ""
-    is_held: bool = False
-    before: str = ""
-    may_be_deleted: bool = False
-    owner_email: str = ""
-
-    @property
-    def mark(self) -> str:
-        """The name under which its one successor is started, however often the call is repeated."""
-        return names.successor_of(self.task_id)
-
-    @property
-    def short_id(self) -> str:
-        """The end of the task's id, which is unique by itself."""
-        return self.task_id.rsplit("/", 1)[-1]
-
-    def __str__(self) -> str:
-        by = f", started by {self.started_by}" if self.started_by else ""
-        return f"{self.name} ({self.short_id}{by})"
 
 
 @dataclass(frozen=True)
@@ -72,34 +41,38 @@ class StoppedTask:
 
 def stopped_tasks(timeline: Iterable[TimelineEntry]) -> list[StoppedTask]:
     """Returns the tasks that an incident began to stop, in order."""
-    entries = {entry.entry_id: entry.data for entry in timeline}
-    tasks = [_loaded(data) for name, data in entries.items() if name.startswith(SEEN) and data]
-    return [_read(task, entries) for task in tasks]
+    entries = list(timeline)
+    stops = {stop.task_id: stop for stop in payloads_of(entries, TaskStopped)}
+    successors = {start.task_id: start.successor for start in payloads_of(entries, TaskStarted)}
+    tasks = [stopping.task for stopping in payloads_of(entries, TaskToStop)]
+    return [_stopped(task, stops.get(task.task_id), successors.get(task.task_id)) for task in tasks]
 
 
 def tasks_not_restarted(timeline: Iterable[TimelineEntry]) -> list[UnmanagedTask]:
     """Returns the tasks that an incident has stopped, or may have stopped, and that were not started again."""
-    return [one.task for one in stopped_tasks(timeline) if one.by_us is not False and not one.successor]
+    return [stopped.task for stopped in stopped_tasks(timeline) if stopped.by_us is not False and not stopped.successor]
 
 
 def tasks_left_running(timeline: Iterable[TimelineEntry]) -> list[str]:
-    """Returns the tasks that an incident has left running, in words, in order. What is stopped has data of its own."""
-    left = [entry.text for entry in timeline if entry.entry_id.startswith(SEEN) and not entry.data]
-    return [text.removeprefix("task ").removesuffix(LEFT_TO_RUN).strip() for text in left]
+    """Returns the tasks that an incident has left running, in words, in order."""
+    return [str(left.task) for left in payloads_of(timeline, TaskLeftRunning)]
 
 
 def tasks_gone(timeline: Iterable[TimelineEntry]) -> list[str]:
     """Returns what had become of the tasks that were gone before nodeheal came, in words."""
-    return [entry.text for entry in timeline if entry.entry_id.startswith(GONE)]
+    return [entry.text for entry in entries_with(timeline, TaskGone)]
 
 
 def tasks_there(timeline: Iterable[TimelineEntry]) -> str:
     """Returns the first tasks that ran there, or had run there, and how many more there are. Empty: none is known."""
     entries = list(timeline)
-    gone = [str(_loaded(entry.data)) for entry in entries if entry.entry_id.startswith(GONE)]
-    found = [*gone, *(str(one.task) for one in stopped_tasks(entries)), *tasks_left_running(entries)]
-    more = len(found) - _MOST_NAMED
-    return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    tasks = [
+        *(gone.task for gone in payloads_of(entries, TaskGone)),
+        *(stopping.task for stopping in payloads_of(entries, TaskToStop)),
+        *(left.task for left in payloads_of(entries, TaskLeftRunning)),
+    ]
+    more = len(tasks) - _MOST_NAMED
+    return ", ".join(map(str, tasks[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def job_text(history: History) -> str:
@@ -110,25 +83,10 @@ def job_text(history: History) -> str:
 
 def restart_reports(timeline: Iterable[TimelineEntry]) -> list[str]:
     """Returns the result of each start of a stopped task, in words."""
-    return [entry.text for entry in timeline if entry.entry_id.startswith(STARTED)]
+    return [entry.text for entry in entries_with(timeline, TaskStarted)]
 
 
-def dumped(task: UnmanagedTask) -> str:
-    """Returns the task as a timeline stores it."""
-    return adapter_of(UnmanagedTask).dump_json(task).decode()
-
-
-def answered(by_us: bool, *, is_held: bool = False) -> str:
-    """Returns the answer to a stop as a timeline stores it."""
-    return (_HELD if is_held else _YES) if by_us else "no"
-
-
-def _read(task: UnmanagedTask, entries: Mapping[str, str]) -> StoppedTask:
-    answer = entries.get(f"{STOPPED}{task.short_id}")
-    by_us = None if answer is None else answer in (_YES, _HELD)
-    return StoppedTask(task, by_us, entries.get(f"{STARTED}{task.short_id}"), is_held=answer == _HELD)
-
-
-def _loaded(data: str) -> UnmanagedTask:
-    task: UnmanagedTask = adapter_of(UnmanagedTask).validate_json(data)
-    return task
+def _stopped(task: UnmanagedTask, stop: TaskStopped | None, successor: str | None) -> StoppedTask:
+    if stop is None:
+        return StoppedTask(task, None, successor)
+    return StoppedTask(task, stop.by_us, successor, is_held=stop.is_held)

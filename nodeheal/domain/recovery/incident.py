@@ -1,41 +1,20 @@
 """An incident: one fault on one node, from its first event to its end."""
 
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DIAGNOSE, DRAIN, DRILL_MARK, INSTANCE_GONE, NEW_NODE, OPERATOR_REQUEST, SILENCES
+from nodeheal.contract.names import DIAGNOSE, DRAIN, DRILL_MARK, NEW_NODE, OPERATOR_REQUEST, SILENCES
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, IncidentState, Outcome, Step, Verdict
 from nodeheal.domain.recovery.decision_context import DecisionContext
+from nodeheal.domain.recovery.timeline import JobLeft, TimelineEntry, in_order, payloads_of
 
-# How the entries begin that say that another incident has left its job to this one.
-JOB_LEFT = "job-left-"
 ABOUT_DRILLS = "an operator has injected this fault. What is done about it is real."
 RESTARTED = "restarted"  # what is said of a recovery that has brought its job back and healed no node
-_TURN = re.compile(r"-(\d{4})$")  # how the id of an entry ends that belongs to a turn
-_NO_TURN = 10_000
-
-
-@dataclass(frozen=True)
-class TimelineEntry:
-    """One line of the incident's story. `entry_id` makes writing it twice harmless.
-
-    `kind` is one of: event, decision, result, progress. `data` holds the typed value as JSON for the first three.
-    `times`: how many events it stands for, itself included. `actor`: the ARN of the person who has acted, as AWS has
-    authenticated it; None: nodeheal, a node, or a person who holds a link.
-    """
-
-    at: datetime
-    kind: str
-    entry_id: str
-    text: str
-    data: str = ""
-    times: int = 1
-    actor: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,10 +71,18 @@ class Incident:
 
 @dataclass(frozen=True)
 class Turn:
-    """One decision and its result, once that is known."""
+    """One decision, when it was taken, and its result, once that is known."""
 
     decision: Decision
     result: StepResult | None = None
+    decided_at: datetime | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """What it took, from the decision to the result. None: it has not ended."""
+        if self.result is None or self.decided_at is None:
+            return None
+        return (self.result.finished_at - self.decided_at).total_seconds()
 
     @property
     def is_refused(self) -> bool:
@@ -121,7 +108,7 @@ class History:
     @property
     def must_restart_job_for_others(self) -> bool:
         """Whether another incident relies on this one to restart their job."""
-        return any(entry.entry_id.startswith(JOB_LEFT) for entry in self.timeline)
+        return bool(payloads_of(self.timeline, JobLeft))
 
     def rebased_on_latest_boot(self) -> "History":
         """Returns the history as if it had begun on the newest boot on which the node failed before its isolation.
@@ -142,10 +129,10 @@ class History:
 
     def _first_events(self, count: int) -> tuple[HealthEvent, ...]:
         """Returns the first `count` events. A folded entry counts for as many as it stands for."""
-        folded = {entry.entry_id: entry.times for entry in self.timeline}
+        folded = {e.payload.event_id: e.times for e in self.timeline if isinstance(e.payload, HealthEvent)}
         known = []
         for event in self.events:
-            count -= folded.get(_event_entry_id(event), 1)
+            count -= folded.get(event.event_id, 1)
             if count < 0:
                 break
             known.append(event)
@@ -207,49 +194,18 @@ def fingerprint_of(family: Family, code: str, subcode: str | None, component: st
     return "|".join((family.value, code, subcode or "", component or "-", boot_id))
 
 
-def _event_entry_id(event: HealthEvent) -> str:
-    return f"event-{event.event_id}"
-
-
-def event_entry(event: HealthEvent) -> TimelineEntry:
-    """Returns the timeline entry of an event. The same event always makes the same entry."""
-    if event.code == INSTANCE_GONE and event.verdict is Verdict.OK:
-        text = f"{event.node_id}: its machine is {event.subcode}, as it may be: the node is out of service"
-        return TimelineEntry(event.observed_at, "event", _event_entry_id(event), text, event.model_dump_json())
-    component = f" on {event.component}" if event.component else ""
-    text = f"{event.node_id} reports {event.family.value.upper()} {event.code}{component}: {event.verdict}"
-    return TimelineEntry(event.observed_at, "event", _event_entry_id(event), text, event.model_dump_json())
-
-
-def decision_entry(turn: int, decision: Decision, at: datetime) -> TimelineEntry:
-    """Returns the timeline entry of a turn's decision."""
-    text = f"{decision.step}: {decision.reason}"
-    return TimelineEntry(at, "decision", f"decision-{turn:04d}", text, decision.model_dump_json())
-
-
-def result_entry(turn: int, result: StepResult) -> TimelineEntry:
-    """Returns the timeline entry of a turn's result."""
-    text = f"{result.step} {result.outcome}: {result.reason}"
-    return TimelineEntry(result.finished_at, "result", f"result-{turn:04d}", text, result.model_dump_json())
-
-
-def _place(entry: TimelineEntry) -> tuple[datetime, bool, int, int, str]:
-    """Where an entry stands: by its time; of one time events first, then turn by turn, and a turn's result last."""
-    found = _TURN.search(entry.entry_id)
-    in_turn = {"decision": 0, "result": 2}.get(entry.kind, 1)
-    # Decisions and results count from 0, and the requests that they make from 1.
-    turn = int(found[1]) + (in_turn != 1) if found else _NO_TURN
-    return entry.at, entry.kind != "event", turn, in_turn, entry.entry_id
-
-
-def read_history(incident: Incident, entries: list[TimelineEntry]) -> History:
+def read_history(incident: Incident, entries: Iterable[TimelineEntry]) -> History:
     """Reads a timeline into a history: events by time, turns by number."""
-    ordered = sorted(entries, key=_place)
-    results = {e.entry_id[-4:]: StepResult.model_validate_json(e.data) for e in ordered if e.kind == "result"}
-    decisions = sorted((e for e in ordered if e.kind == "decision"), key=lambda e: e.entry_id)
+    timeline = in_order(entries)
+    results = {entry.turn: entry.payload for entry in timeline if isinstance(entry.payload, StepResult)}
+    turns = {
+        entry.turn: Turn(entry.payload, results.get(entry.turn), entry.at)
+        for entry in timeline
+        if isinstance(entry.payload, Decision) and entry.turn is not None
+    }
     return History(
         incident,
-        events=tuple(HealthEvent.model_validate_json(e.data) for e in ordered if e.kind == "event"),
-        turns=tuple(Turn(Decision.model_validate_json(e.data), results.get(e.entry_id[-4:])) for e in decisions),
-        timeline=tuple(ordered),
+        events=tuple(payloads_of(timeline, HealthEvent)),
+        turns=tuple(turns[number] for number in sorted(turns)),
+        timeline=timeline,
     )

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST
 from nodeheal.domain.faults.catalog import find
-from nodeheal.domain.recovery.incident import History, TimelineEntry, event_entry, fingerprint
+from nodeheal.domain.recovery.incident import History, fingerprint
+from nodeheal.domain.recovery.timeline import TimelineEntry, event_entry
 from nodeheal.domain.verbs import DISRUPTIVENESS
 
 SAME_EVENTS_AT_MOST = 8  # of one finding of one node on one boot
@@ -31,8 +32,7 @@ class Fold:
 
 def fold_of(event: HealthEvent, history: History) -> Fold | None:
     """Returns what to fold after this event has joined the timeline. None: the timeline is within its limits."""
-    entries = [entry for entry in history.timeline if entry.kind == "event"]
-    told = list(zip(entries, history.events, strict=True))
+    told = [(entry, entry.payload) for entry in history.timeline if isinstance(entry.payload, HealthEvent)]
     same = [one for one in told if _kind(one[1]) == _kind(event)]
     if len(same) > SAME_EVENTS_AT_MOST:
         gone = [one for one in same[SAME_EVENTS_AT_MOST - 1 : -1] if _may_go(one[1], history)]

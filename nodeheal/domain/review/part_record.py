@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Step, Verdict
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.review.review import evidence_of, title_of
@@ -87,8 +88,10 @@ def _serials(history: History) -> set[str]:
 
 
 def _faults(serial: str, history: History) -> Iterator[PartFault]:
-    entries = [entry for entry in history.timeline if entry.kind == "event"]
-    for entry, event in zip(entries, history.events, strict=True):
+    for entry in history.timeline:
+        event = entry.payload
+        if not isinstance(event, HealthEvent):
+            continue
         if event.component_serial == serial and event.verdict is not Verdict.OK:
             yield PartFault(
                 at=event.observed_at,

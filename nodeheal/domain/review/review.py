@@ -15,11 +15,9 @@ from nodeheal.domain.fleet.unmanaged_tasks import job_text, tasks_there
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.domain.recovery.incident import RESTARTED, History, Incident
+from nodeheal.domain.recovery.timeline import AttemptReserved, EntryKind, NodeReleased, entries_with
 from nodeheal.domain.verbs import VERBS, verb_of_step
 
-ATTEMPT = "attempt-reserved-"  # how the entries begin that say so
-RELEASED = "released-"
-WITHDRAWN = "withdrawn-by-hand"  # the id of the entry that says so
 DONE = "done"
 FAULT_PAGE = "docs/reference/faults.md"
 
@@ -166,8 +164,8 @@ def review_of(history: History, accelerators: Accelerators, now: datetime) -> Re
 def _told(history: History) -> TimelineSummary:
     entries, fault_at = history.timeline, history.incident.root.observed_at
     return TimelineSummary(
-        answers=tuple(entry.text for entry in entries if entry.kind == "answer"),
-        attempts=tuple(entry.text for entry in entries if entry.entry_id.startswith(ATTEMPT)),
+        answers=tuple(entry.text for entry in entries if entry.kind is EntryKind.answer),
+        attempts=tuple(entry.text for entry in entries_with(entries, AttemptReserved)),
         confirmed=tuple(confirmations_in(history)),
         evidence=tuple(evidence_of(history)),
         timeline=tuple(Line((e.at - fault_at).total_seconds(), e.kind, e.text, e.actor) for e in entries),
@@ -269,16 +267,14 @@ def _done_at(taken: tuple[DecisionTaken, ...], step: Step) -> datetime | None:
 
 
 def _released_at(history: History) -> datetime | None:
-    return next((entry.at for entry in history.timeline if entry.entry_id.startswith(RELEASED)), None)
+    return next((entry.at for entry in entries_with(history.timeline, NodeReleased)), None)
 
 
 def _taken(history: History) -> Iterator[DecisionTaken]:
-    """Yields the decisions, each with its time from the timeline."""
-    at = [entry.at for entry in sorted(history.timeline, key=lambda e: e.entry_id) if entry.kind == "decision"]
-    for moment, turn in zip(at, history.turns, strict=True):
+    for turn in history.turns:
         decision, result = turn.decision, turn.result
         yield DecisionTaken(
-            at=moment,
+            at=turn.decided_at or history.incident.opened_at,
             step=decision.step.value,
             reason=decision.reason,
             policy_version=decision.policy_version or history.incident.policy_version,

@@ -4,7 +4,8 @@ import logging
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.recovery.incident import History, event_entry
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.timeline import event_entry
 from nodeheal.domain.recovery.timeline_fold import fold_of
 from nodeheal.ports import Ports
 

@@ -8,11 +8,10 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.timeline import CheckpointRequested
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from nodeheal.services.steps import add_timeline_entry
-
-ASKED = "checkpoint-asked"
 
 
 def ask_for_checkpoint(
@@ -34,7 +33,8 @@ def ask_for_checkpoint(
             request, ports, "checkpoint-not-asked", f"{job.job_id} could not be asked for a checkpoint: {error}"[:500]
         )
         return
-    add_timeline_entry(request, ports, ASKED, f"{job.job_id} is asked for a checkpoint before it is stopped")
+    text = f"{job.job_id} is asked for a checkpoint before it is stopped"
+    add_timeline_entry(request, ports, "checkpoint-asked", text, CheckpointRequested())
 
 
 def command(job: Job) -> Command:

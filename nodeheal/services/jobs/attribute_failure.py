@@ -91,8 +91,8 @@ def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Re
 
 
 def _notify_of_wait(history: History, ports: Ports, policy: RecoveryPolicy) -> None:
-    since = max(entry.at for entry in history.timeline if entry.kind == "decision")
-    notify_owner_of_wait(history, history.turns[-1].decision, since, ports, policy)
+    last = history.turns[-1]
+    notify_owner_of_wait(history, last.decision, last.decided_at or history.incident.opened_at, ports, policy)
 
 
 def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:

@@ -1,30 +1,29 @@
 """Write the email that an operator reads at night: what happened, what is needed, then how it came to that."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
-from nodeheal.contract.results import EvidenceSaved
+from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Escalation, Outcome, Phase, Step
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import job_text
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.recovery.confirmation import confirmations_in
-from nodeheal.domain.recovery.incident import (
-    ABOUT_DRILLS,
-    RESTARTED,
-    History,
-    TimelineEntry,
-    Turn,
-    event_entry,
-    short_id,
-)
+from nodeheal.domain.recovery.incident import ABOUT_DRILLS, RESTARTED, History, short_id
 from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.recovery.timeline import (
+    ApprovalAnswered,
+    RequestWithdrawn,
+    TimelineEntry,
+    payloads_of,
+)
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.domain.review.review import AWAITED, DONE, WITHDRAWN
+from nodeheal.domain.review.review import AWAITED, DONE
 from nodeheal.domain.verbs import verb_of_step
 from nodeheal.services.notify.compose_needed import (
     NOTHING_KNOWN,
@@ -86,7 +85,7 @@ def _word_of(decided: Decision, history: History) -> str:
         return "isolated as asked"
     if ending is Ending.RECOVERED and history.incident.needs_proof_only:
         return DONE
-    if ending is Ending.OBSERVED_ONLY and any(entry.entry_id == WITHDRAWN for entry in history.timeline):
+    if ending is Ending.OBSERVED_ONLY and payloads_of(history.timeline, RequestWithdrawn):
         return "withdrawn"
     return RESTARTED if history.has_only_restarted(ending) else _WORDS[ending]
 
@@ -245,13 +244,8 @@ def _tried_in_vain(seen: Progress, decided: Decision) -> str:
 def _timeline_of(history: History) -> list[str]:
     """What happened when, in few words: the reasons stand in the incident."""
     start = history.incident.root.observed_at
-    turns = _turns_by_number(history)
-    by_hand = {event_entry(event).entry_id for event in history.events if event.code == OPERATOR_REQUEST}
-    told = [
-        (entry, _BY_HAND if entry.entry_id in by_hand else _words_of(entry, turns, history))
-        for entry in history.timeline
-    ]
-    lines = [f"+{lasting(entry.at - start)}: {plain(words, 200)}" for entry, words in told if words]
+    told = [(entry.at, _words_of(entry, history)) for entry in history.timeline]
+    lines = [f"+{lasting(at - start)}: {plain(words, 200)}" for at, words in told if words]
     left_out = len(lines) - _FIRST_LINES - _LAST_LINES
     if left_out > 0:
         lines[_FIRST_LINES:-_LAST_LINES] = [f"({left_out} more lines: the incident has them all)"]
@@ -259,23 +253,17 @@ def _timeline_of(history: History) -> list[str]:
     return [f"After the {what}:", *lines] if lines else []
 
 
-def _turns_by_number(history: History) -> dict[str, Turn]:
-    """The turns by the end of their entries' ids."""
-    numbers = sorted(entry.entry_id[-4:] for entry in history.timeline if entry.kind == "decision")
-    return dict(zip(numbers, history.turns, strict=False))
-
-
-def _words_of(entry: TimelineEntry, turns: Mapping[str, Turn], history: History) -> str:
+def _words_of(entry: TimelineEntry, history: History) -> str:
     """Empty: nothing that a reader needs."""
-    turn = turns.get(entry.entry_id[-4:])
-    if entry.kind == "event":
-        return entry.text.removeprefix(f"{history.incident.node_id} ")
-    if entry.kind == "answer":
-        return "answered" if entry.data else ""  # the first; a later one is refused
-    if entry.kind == "decision" and turn is not None:
-        return _words_of_decision(turn.decision, history)
-    if entry.kind == "result" and turn is not None and turn.result is not None:
-        return _words_of_result(turn.decision, turn.result.outcome)
+    match entry.payload:
+        case HealthEvent(code=code):
+            return _BY_HAND if code == OPERATOR_REQUEST else entry.text.removeprefix(f"{history.incident.node_id} ")
+        case ApprovalAnswered():
+            return "answered"
+        case Decision() as decision:
+            return _words_of_decision(decision, history)
+        case StepResult(outcome=outcome) if entry.turn is not None:
+            return _words_of_result(history.turns[entry.turn].decision, outcome)
     return ""
 
 

@@ -14,9 +14,9 @@ from nodeheal.domain.jobs.lost_work import UNSAVED, lost_work_text, start_text
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress, is_the_programs
+from nodeheal.domain.recovery.timeline import CheckpointRequested, payloads_of
 from nodeheal.domain.review.review import AWAITED
 from nodeheal.domain.verbs import VERBS
-from nodeheal.services.jobs.ask_for_checkpoint import ASKED
 from nodeheal.services.jobs.job_troubles import NOT_APPROVED, needed
 from nodeheal.services.notify.compose import fit_subject, heading
 from nodeheal.services.notify.compose_needed import log_of, restart
@@ -204,7 +204,7 @@ def _why_all(run: Run) -> str:
 
 
 def _asked(history: History) -> str:
-    is_asked = any(entry.entry_id.startswith(ASKED) for entry in history.timeline)
+    is_asked = bool(payloads_of(history.timeline, CheckpointRequested))
     return " It was asked to write one just before, so that may be little." if is_asked else ""
 
 

@@ -3,7 +3,7 @@
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Phase
 from nodeheal.domain.faults.diagnosis import Fault
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.lost_work import UNSAVED
 from nodeheal.domain.recovery.incident import History
 from nodeheal.services.notify.compose import fit_subject, heading

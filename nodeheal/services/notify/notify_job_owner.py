@@ -14,12 +14,13 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NextStepCondition, Outcome, Step
 from nodeheal.domain.faults.assessment import assess_faults
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.early_end import ended_early
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.incident import History, TimelineEntry
+from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress, read_progress
+from nodeheal.domain.recovery.timeline import TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.notify.compose_owner import (
     HELD_BACK,
@@ -104,7 +105,7 @@ def _announce(history: History, job: str, ports: Ports, compose: Callable[[], No
             ports.notifier.announce(JOB_NEWS, told)
     except Exception as error:  # an email that is lost costs a question; stopping here would cost the recovery
         now, text = ports.clock(), f"the owner of {job} could not be told: {error}"[:_WORDS]
-        entry = TimelineEntry(now, "progress", f"owner-not-told-{now:%Y%m%dT%H%M%S%f}", text)
+        entry = TimelineEntry(now, f"owner-not-told-{now:%Y%m%dT%H%M%S%f}", text)
         ports.incidents.append(history.incident.incident_id, entry)
 
 

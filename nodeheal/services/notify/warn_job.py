@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.domain.recovery.timeline import TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.ask_for_checkpoint import command
 from nodeheal.services.jobs.runs import current_run
@@ -22,7 +22,7 @@ def warn_job(request: StepRequest, ports: Ports) -> None:
         return
     now = ports.clock()
     told = f"{job.job_id} is asked for a checkpoint now: {decided.fault}"
-    entry = TimelineEntry(now, "progress", f"{WARNED}-{run.number}-{decided.fault[:80]}", told)
+    entry = TimelineEntry(now, f"{WARNED}-{run.number}-{decided.fault[:80]}", told)
     if not ports.incidents.append(request.incident_id, entry):
         return
     known = (ports.nodes.get(task.node_id) for task in run.tasks)
@@ -31,6 +31,5 @@ def warn_job(request: StepRequest, ports: Ports) -> None:
         ports.commands.send_to_all(nodes, command(job), now + timedelta(seconds=decided.checkpoint_seconds))
     except Exception as error:  # the job goes on as it is; only some steps of training are at stake
         lost = f"{job.job_id} could not be asked for a checkpoint: {error}"[:500]
-        ports.incidents.append(
-            request.incident_id, TimelineEntry(now, "progress", f"{WARNED}-lost-{run.number}-{request.turn:04d}", lost)
-        )
+        entry_id = f"{WARNED}-lost-{run.number}-{request.turn:04d}"
+        ports.incidents.append(request.incident_id, TimelineEntry(now, entry_id, lost, turn=request.turn - 1))

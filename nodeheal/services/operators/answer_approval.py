@@ -6,9 +6,10 @@ from datetime import datetime
 from nodeheal.contract import results
 from nodeheal.contract.vocabulary import Awaited, Outcome
 from nodeheal.domain.recovery.approval_links import Answer, Question
-from nodeheal.domain.recovery.incident import History, TimelineEntry, short_id
+from nodeheal.domain.recovery.incident import History, short_id
+from nodeheal.domain.recovery.timeline import AnswerRefused, ApprovalAnswered, TimelineEntry, entries_with
 from nodeheal.domain.review.review import AWAITED, status_text
-from nodeheal.operations.approve import answer_id, find_question, recorded_answer
+from nodeheal.operations.approve import find_question, recorded_answer
 from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports
 from nodeheal.services.operators.describe_answer import describe_answer, why_breaker_holds, why_paused
@@ -49,9 +50,11 @@ def answer_approval(
         open_until = f"the question stays open until {asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC"
         return _refuse(question, answer, who, f"{paused}, so a yes would do nothing now; {open_until}", ports)
     said = f"{_SAID[answer]} by {who}{f': {why}' if why else ''}"
-    entry = TimelineEntry(ports.clock(), "answer", answer_id(question), said, answer.value, actor=actor)
+    now, turn, entry_id = ports.clock(), question.turn - 1, _entry_id(question)
+    entry = TimelineEntry(now, entry_id, said, ApprovalAnswered(answer), turn, actor=actor)
     is_new = ports.incidents.append(question.incident_id, entry)
-    first = recorded_answer(question, ports.incidents.history(question.incident_id)) or entry
+    timeline = ports.incidents.history(question.incident_id).timeline
+    first = next((known for known in timeline if known.entry_id == entry_id), entry)
     is_first = is_new or first == entry  # a write whose answer was lost is repeated, and finds itself
     # Also for a later answer: the first one may have been recorded by a call that died before it could resume.
     was_waiting = reconcile(asked, ports)
@@ -68,7 +71,7 @@ def open_question(incident_id: str, ports: Ports) -> Question:
     history = ports.incidents.history(incident_id)
     question = Question(incident_id, history.incident.turn)
     if find_question(question, ports) is None:
-        answers = [entry.text for entry in history.timeline if entry.kind == "answer" and entry.data]
+        answers = [entry.text for entry in entries_with(history.timeline, ApprovalAnswered)]
         before = f" It was {answers[-1]}." if answers else ""
         raise ValueError(f"{incident_id} waits for no approval; {_how_it_stands(history)}.{before}")
     return question
@@ -135,6 +138,11 @@ def _refuse(question: Question, answer: Answer, who: str, why: str, ports: Ports
     """
     now = ports.clock()
     text = f"an answer of {who} ({answer.value}) was refused: {why}"
-    entry_id = f"{answer_id(question)}-refused-{answer.value}-{now:%Y%m%d}"
-    ports.incidents.append(question.incident_id, TimelineEntry(now, "answer", entry_id, text))
+    entry_id = f"{_entry_id(question)}-refused-{answer.value}-{now:%Y%m%d}"
+    ports.incidents.append(question.incident_id, TimelineEntry(now, entry_id, text, AnswerRefused(answer)))
     return AnswerReceipt(False, why)
+
+
+def _entry_id(question: Question) -> str:
+    """There is room for one answer."""
+    return f"answer-{question.turn:04d}"

@@ -6,11 +6,10 @@ from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.unmanaged_tasks import tasks_not_restarted
-from nodeheal.domain.recovery.incident import Incident, TimelineEntry
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.recovery.timeline import NodeReleased, TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.undo_isolation import undo_isolation
-
-CLOSED_BY_HAND = "closed-by-hand"
 
 
 def close_incident(incident_id: str, why: str, ports: Ports, actor: str | None = None) -> bool:
@@ -26,7 +25,7 @@ def close_incident(incident_id: str, why: str, ports: Ports, actor: str | None =
     # Released first: a node that names a closed incident would lose its next fault.
     for node_id in nodes:
         _release_node(node_id, incident_id, ports)
-    write_closed(incident, CLOSED_BY_HAND, f"closed by hand: {why}", ports, actor)
+    write_closed(incident, "closed-by-hand", f"closed by hand: {why}", ports, actor)
     return True
 
 
@@ -44,10 +43,12 @@ def check_close(incident_id: str, ports: Ports) -> Incident:
     return incident
 
 
-def write_closed(incident: Incident, entry_id: str, text: str, ports: Ports, actor: str | None) -> None:
+def write_closed(
+    incident: Incident, entry_id: str, text: str, ports: Ports, actor: str | None, payload: NodeReleased | None = None
+) -> None:
     """Close it, with a line that says by whose word. When it ended, if it had, stays as it was."""
     now, told = ports.clock(), f"{text}{_what_stays_down(incident, ports)}"
-    ports.incidents.append(incident.incident_id, TimelineEntry(now, "progress", entry_id, told, actor=actor))
+    ports.incidents.append(incident.incident_id, TimelineEntry(now, entry_id, told, payload, actor=actor))
     ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
 
 

@@ -21,7 +21,8 @@ from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.operation import Operation, incident_owner, job_owner, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
-from nodeheal.domain.recovery.incident import Incident, TimelineEntry, incident_id_of
+from nodeheal.domain.recovery.incident import Incident, incident_id_of
+from nodeheal.domain.recovery.timeline import TimelineEntry
 from nodeheal.operations.record import update
 from nodeheal.operations.replace import replacement_slots
 from nodeheal.ports import Ports
@@ -164,7 +165,7 @@ def _of_incidents(lost: _Lost, ports: Ports) -> Iterator[Correction]:
 
 
 def _hand_over(incident: Incident, lost: _Lost, ports: Ports) -> None:
-    ports.incidents.append(incident.incident_id, TimelineEntry(ports.clock(), "progress", _ENTRY, lost.why))
+    ports.incidents.append(incident.incident_id, TimelineEntry(ports.clock(), _ENTRY, lost.why))
     others = [node.node_id for node in lost.nodes if node.open_incident == incident.incident_id]
     owners = [incident_owner(incident.incident_id), *map(node_owner, {incident.node_id, *others})]
     of_it = [operation for owner in owners for operation in ports.operations.open_of(owner)]

@@ -6,6 +6,7 @@ from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.domain.recovery.approval_links import Question
+from nodeheal.domain.recovery.timeline import NodeReleased
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports
@@ -106,7 +107,7 @@ def _close(node: Node, why: str, ports: Ports, actor: str | None) -> None:
     incident = incident_of(node, ports)
     if incident is not None:
         entry_id = f"released-{ports.clock():%Y%m%dT%H%M%S}"
-        write_closed(incident, entry_id, f"{node.node_id} given back by hand: {why}", ports, actor)
+        write_closed(incident, entry_id, f"{node.node_id} given back by hand: {why}", ports, actor, NodeReleased())
 
 
 def wake_its_workflow(node: Node, ports: Ports) -> None:

@@ -7,8 +7,9 @@ from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import IncidentState, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.recovery.incident import Incident, TimelineEntry
-from nodeheal.domain.review.review import WITHDRAWN, title_of
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.recovery.timeline import RequestWithdrawn, TimelineEntry
+from nodeheal.domain.review.review import title_of
 from nodeheal.ports import Ports
 from nodeheal.services.operators.release_node import wake_its_workflow
 from nodeheal.services.recovery.queue import wake_queue
@@ -33,7 +34,7 @@ def withdraw_request(node_id: str, why: str, ports: Ports, actor: str | None = N
         told = f"what was asked for is withdrawn by hand: {why}"
         over = replace(incident, state=IncidentState.CLOSED, summary=told, closed_at=ports.clock())
         if ports.incidents.finish(over, replace(node, open_incident=None)):
-            entry = TimelineEntry(ports.clock(), "progress", WITHDRAWN, told, actor=actor)
+            entry = TimelineEntry(ports.clock(), "withdrawn-by-hand", told, RequestWithdrawn(), actor=actor)
             ports.incidents.append(incident.incident_id, entry)
             wake_its_workflow(node, ports)
             wake_queue(node.pool, ports)  # it may have been called for a slot that it does not take

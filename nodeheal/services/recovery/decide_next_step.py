@@ -11,8 +11,9 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.confirmation import is_unclear
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.guardrails import breaker_cause
-from nodeheal.domain.recovery.incident import History, TimelineEntry, Turn, decision_entry, result_entry
+from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.timeline import TimelineEntry, decision_entry, result_entry
 from nodeheal.operations.engine import conclude
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_replacement_node import release_replacement_nodes
@@ -129,5 +130,5 @@ def _with_result(request: DecideRequest, history: History) -> tuple[list[Timelin
     if request.result is None or not history.turns:
         return [], history
     last = request.turn - 1
-    told = Turn(history.turns[-1].decision, request.result)
-    return [result_entry(last, request.result)], replace(history, turns=(*history.turns[:-1], told))
+    ended = replace(history.turns[-1], result=request.result)
+    return [result_entry(last, request.result)], replace(history, turns=(*history.turns[:-1], ended))

@@ -13,7 +13,7 @@ from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery, moved
 from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
 from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.incident import History, Incident, Turn, fingerprint
+from nodeheal.domain.recovery.incident import History, Incident, fingerprint
 from nodeheal.domain.recovery.job_move import needs_no_restart
 from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.operations.engine import reconcile_all
@@ -140,7 +140,7 @@ def _past(history: History, seen: Progress, decided: Decision, ports: Ports) -> 
     incident, out, back = history.incident, seen.isolation, seen.returned
     since = out.finished_at if out is not None else incident.opened_at
     until = back.finished_at if back is not None else ports.clock()
-    moving = sum(seconds for turn, seconds in _times(history) if turn.decision.is_move)
+    moving = sum(turn.seconds or 0.0 for turn in history.turns if turn.decision.is_move)
     return PastRecovery(
         incident.incident_id,
         incident.opened_at,
@@ -152,19 +152,9 @@ def _past(history: History, seen: Progress, decided: Decision, ports: Ports) -> 
 
 def _proof_seconds(history: History) -> float | None:
     """How long its last diagnosis took that came to something; None: there was none."""
-    proofs = [(turn.result, took) for turn, took in _times(history) if turn.decision.step is Step.DIAGNOSE]
-    took = [seconds for result, seconds in proofs if result is not None and result.outcome is Outcome.DONE]
+    proofs = [turn for turn in history.turns if turn.decision.step is Step.DIAGNOSE]
+    took = [turn.seconds for turn in proofs if turn.result is not None and turn.result.outcome is Outcome.DONE]
     return took[-1] if took else None
-
-
-def _times(history: History) -> list[tuple[Turn, float]]:
-    """What each turn took that has ended, from its decision to its result, in seconds."""
-    begun = {entry.entry_id[-4:]: entry.at for entry in history.timeline if entry.kind == "decision"}
-    return [
-        (turn, (turn.result.finished_at - begun[f"{number:04d}"]).total_seconds())
-        for number, turn in enumerate(history.turns)
-        if turn.result is not None
-    ]
 
 
 def _is_no_fault(incident: Incident) -> bool:

@@ -4,6 +4,7 @@ from nodeheal.contract.steps import Reservation, StepRequest
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery import attempt_budget
+from nodeheal.domain.recovery.timeline import AttemptReserved
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.new_node_places import has_place
 from nodeheal.services.steps import add_timeline_entry
@@ -27,7 +28,7 @@ def why_no_attempt(request: StepRequest, ports: Ports) -> str:
     granted, told = _reserve(request, ports)
     if not granted:
         return f"{told} are spent"
-    add_timeline_entry(request, ports, "attempt-reserved", f"attempt reserved: {told}")
+    add_timeline_entry(request, ports, "attempt-reserved", f"attempt reserved: {told}", AttemptReserved())
     return ""
 
 

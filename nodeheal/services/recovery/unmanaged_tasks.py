@@ -12,22 +12,21 @@ from nodeheal.contract.steps import Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.fleet.unmanaged_tasks import (
-    GONE,
-    LEFT_TO_RUN,
-    SEEN,
-    STARTED,
-    STOPPED,
-    StoppedTask,
-    UnmanagedTask,
-    answered,
-    dumped,
-    stopped_tasks,
-)
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_tasks import StoppedTask, stopped_tasks
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.attempt_budget import attempts_text
-from nodeheal.domain.recovery.incident import History, TimelineEntry
+from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.recovery.timeline import (
+    Payload,
+    TaskGone,
+    TaskLeftRunning,
+    TaskStarted,
+    TaskStopped,
+    TaskToStop,
+    TimelineEntry,
+)
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.scheduling import is_behind_a_machine, may_stop_workloads, restarts_stopped
@@ -58,14 +57,18 @@ def stop_unmanaged_tasks(
     there = [task for task in found if not task.before]
     left = [task for task in there if not (wants_stop and task.may_be_stopped)]
     for task in there:
-        _note(request, f"{SEEN}{task.short_id}", _first_words(task, task in left), ports, _data(task, left))
+        if task in left:
+            _note(request, f"task-{task.short_id}", f"task {task} is left to run", TaskLeftRunning(task), ports)
+        else:
+            text = f"task {task} is stopped, to be started again"
+            _note(request, f"task-{task.short_id}", text, TaskToStop(task), ports)
     stopped = []
     # Only where the pool lets its tasks be stopped: a hundred nodes that fail together would all read their history.
     timeline = ports.incidents.history(request.incident_id).timeline if wants_stop else ()
     ours = {known.task.short_id for known in stopped_tasks(timeline)}
     for task in found:
         if task.before and task.short_id not in ours:  # a call before may have requeued it
-            _note(request, f"{GONE}{task.short_id}", f"task {task} {task.before}", ports, dumped(task))
+            _note(request, f"task-gone-{task.short_id}", f"task {task} {task.before}", TaskGone(task), ports)
     refusal: NotAccepted | None = None
     for known in stopped_tasks(timeline):
         try:
@@ -105,12 +108,12 @@ def _stop(
             ports.attempts.refund(restart.scope, request.incident_id, restart.limit)
         past = " at the deadline, past a disruption budget if one kept it" if may_be_deleted else ""
         word = f"stopped{past}" if by_us else "had ended by itself, or is not known any more"
-        answer = answered(by_us, is_held=bool(spent))
-        _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answer)
+        answer = TaskStopped(known.task.task_id, by_us, is_held=by_us and bool(spent))
+        _note(request, f"task-stopped-{known.task.short_id}", f"task {known.task} {word}", answer, ports)
     if by_us and is_requeued:
         then = f" and is held until a person releases it: {spent}" if spent else ": its scheduler starts it again"
         again = f"task {known.task} was requeued{then}"
-        _note(request, f"{STARTED}{known.task.short_id}", again, ports, known.task.task_id)
+        _note_started(request, known.task, known.task.task_id, again, ports)
     return bool(by_us)
 
 
@@ -154,7 +157,7 @@ def _complete(request: StepRequest, task: UnmanagedTask, history: History, ports
         successor = scheduler.restarter.restart_unmanaged_task(node, task)
     except (PlacementRefused, NotFound):
         return False
-    _note(request, f"{STARTED}{task.short_id}", f"task {task} has stopped late, and is started again", ports, successor)
+    _note_started(request, task, successor, f"task {task} has stopped late, and is started again", ports)
     return True
 
 
@@ -175,7 +178,7 @@ def _start(request: StepRequest, task: UnmanagedTask, home: Node, ports: Ports) 
         text = f"task {task} was started again on {home.node_id}"
     except (PlacementRefused, NotFound) as refusal:
         successor, text = "", f"task {task} could not be started again on {home.node_id}: {refusal}"
-    _note(request, f"{STARTED}{task.short_id}", text, ports, successor)
+    _note_started(request, task, successor, text, ports)
     return bool(successor)
 
 
@@ -188,17 +191,12 @@ def _home(history: History, seen: Progress, ports: Ports) -> Node | None:
     return None
 
 
-def _note(request: StepRequest, entry_id: str, text: str, ports: Ports, data: str) -> None:
-    ports.incidents.append(request.incident_id, TimelineEntry(ports.clock(), "progress", entry_id, text, data))
+def _note_started(request: StepRequest, task: UnmanagedTask, successor: str, text: str, ports: Ports) -> None:
+    _note(request, f"task-started-{task.short_id}", text, TaskStarted(task.task_id, successor), ports)
 
 
-def _first_words(task: UnmanagedTask, is_left: bool) -> str:
-    return f"task {task} {LEFT_TO_RUN if is_left else 'is stopped, to be started again'}"
-
-
-def _data(task: UnmanagedTask, left: list[UnmanagedTask]) -> str:
-    """Only what is to be stopped is on the record with all that its start needs."""
-    return "" if task in left else dumped(task)
+def _note(request: StepRequest, entry_id: str, text: str, payload: Payload, ports: Ports) -> None:
+    ports.incidents.append(request.incident_id, TimelineEntry(ports.clock(), entry_id, text, payload))
 
 
 def _clause(what: str, tasks: list[UnmanagedTask]) -> str:

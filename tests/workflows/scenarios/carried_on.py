@@ -7,7 +7,7 @@ from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step, VerbName
-from nodeheal.domain.recovery.incident import decision_entry, result_entry
+from nodeheal.domain.recovery.timeline import decision_entry, result_entry
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.operators.request_action import taken_by

@@ -7,7 +7,7 @@ from typing import Any
 
 from nodeheal.contract.vocabulary import Step
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from tests.unit.builders import scheduler_in, xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN

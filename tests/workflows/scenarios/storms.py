@@ -13,8 +13,9 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import MaintenanceWindow, Mode, PoolPolicy, Weekday
 from nodeheal.domain.recovery import guardrails
-from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry, fingerprint
+from nodeheal.domain.recovery.incident import fingerprint
 from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.timeline import JobLeft, TimelineEntry
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery import end_incident
 from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
@@ -118,7 +119,7 @@ def it_was_given_back_before_it_was_touched() -> list[str]:
 def the_job_that_was_left_to_it_runs() -> list[str]:
     """What it is about asks for nothing."""
     story = Story(xid(45)).amid(job_is_running=True)
-    left = TimelineEntry(NOW, "progress", f"{JOB_LEFT}inc-1", "inc-1 has left llama to this incident")
+    left = TimelineEntry(NOW, "job-left-inc-1", "inc-1 has left llama to this incident", JobLeft("inc-1"))
     story.history = replace(story.history, timeline=(left,))
     return next_is(story, Step.CLOSE)
 

@@ -10,7 +10,7 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, Step
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.recovery.incident import decision_entry, result_entry
+from nodeheal.domain.recovery.timeline import decision_entry, result_entry
 from nodeheal.services.intake import liveness
 from nodeheal.services.intake.ingest import ingest
 from tests.unit.builders import ACT, NOW, stored_node, xid
