@@ -9,6 +9,7 @@ from bench.kernel_log import measure_kernel_log
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.incident import History, Incident, incident_id_of
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.parsers.kernel_line import parse_message
 from tests.unit.builders import ACT, NOW, xid
 
@@ -49,7 +50,7 @@ def _decisions(events: list[HealthEvent]) -> int:
     root = events[0]
     incident = Incident(incident_id_of(root), root.node_id, root.pool, root, NOW, ACT.version, job_id="llama")
     history = History(incident, tuple(events), ())
-    return _per_second(lambda: decide(history, ACT, NOW))
+    return _per_second(lambda: decide(Situation(history, ACT), NOW))
 
 
 def _per_second(once: Callable[[], object]) -> int:

@@ -29,14 +29,13 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import decision_entry, event_entry, result_entry
 from nodeheal.domain.review.console_links import RUNBOOKS, ConsoleLinks
 from nodeheal.ports import Ports
 from nodeheal.services.intake.liveness import page_mass_silence
 from nodeheal.services.notify.compose import compose
 from nodeheal.services.notify.compose_digest import compose_digest
-from nodeheal.services.notify.compose_needed import Situation
 from nodeheal.services.notify.compose_records_back import compose_records_back
 from nodeheal.services.notify.compose_storm import compose_storm
 from nodeheal.services.notify.compose_unconfirmed import compose_unconfirmed
@@ -180,15 +179,14 @@ def _no_capacity() -> Notification:
     story = Story(xid(74), policy=once).isolated().then(Outcome.REFUSED, why, facts=short)
     story = _told(story.then(Outcome.TIMED_OUT).then(Outcome.REFUSED, why, facts=short))
     job = _cluster().ports.jobs.get("llama")
-    seen, broken = read_progress(story.history, once), node(state=NodeState.QUARANTINED)
-    return compose(story.history, seen, story.next(), broken, LINKS, Situation(job))
+    return compose(Situation(story.history, once, job=job), story.next(), node(state=NodeState.QUARANTINED), LINKS)
 
 
 def _told(story: Story) -> Story:
     """The story with its timeline, a minute a turn."""
     entries = [event_entry(event) for event in story.history.events]
-    for number, turn in enumerate(story.history.turns, start=1):
-        at = NOW + timedelta(minutes=number)
+    for number, turn in enumerate(story.history.turns):
+        at = NOW + timedelta(minutes=number + 1)
         entries.append(decision_entry(number, turn.decision, at))
         if turn.result is not None:
             entries.append(result_entry(number, turn.result.model_copy(update={"finished_at": at})))

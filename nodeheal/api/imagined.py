@@ -13,6 +13,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import DecisionContext, node_scope
 from nodeheal.domain.recovery.incident import History, Incident, Turn
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.verbs import VERBS
 
 NODE = "mi-imagined"
@@ -78,4 +79,4 @@ def _turn(
 
 def decided(event: HealthEvent, policy: RecoveryPolicy, after: Sequence[Action] = ()) -> Decision:
     """What comes next."""
-    return decide(history_of(event, policy, after), policy, event.observed_at)
+    return decide(Situation(history_of(event, policy, after), policy), event.observed_at)

@@ -16,14 +16,14 @@ from nodeheal.domain.jobs.lost_work import start_text
 from nodeheal.domain.jobs.restarts import no_progress_reason
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import JobLeft, TimelineEntry
 from nodeheal.operations.gang import GangFacts, has_started, note, owner_of, read_gang, where_they_are
 from nodeheal.operations.handler import Handler, World, step_result
 from nodeheal.operations.record import plan_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, free_nodes, release_claims
-from nodeheal.services.jobs.job_replacement_node import release_replacement_nodes
+from nodeheal.services.jobs.job_replacement_node import release_candidates
 from nodeheal.services.jobs.runs import current_run, is_newer_than_fault, left_of
 from nodeheal.services.jobs.start_gang import abandon, job_of_others, record_run, start_ranks
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
@@ -149,8 +149,8 @@ def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryP
 
 def _nodes_for(request: StepRequest, last: Run, ports: Ports, policy: RecoveryPolicy) -> list[Node]:
     """The nodes of the last run, in rank order, with the spare in the broken node's place."""
-    history = ports.incidents.history(request.incident_id)
-    spare, broken = read_progress(history, policy).replacement, history.incident.node_id
+    situation = Situation(ports.incidents.history(request.incident_id), policy)
+    spare, broken = situation.progress.replacement, situation.history.incident.node_id
     names = [spare if spare and task.node_id == broken else task.node_id for task in last.tasks]
     return [node_of(name, ports) for name in names]
 
@@ -160,7 +160,8 @@ def _without_the_unfit(
 ) -> list[Node]:
     """The same ranks, with free nodes in the places of those that cannot run one now. Too few: as they were."""
     unfit = [node.node_id for node in nodes if _why_unfit(node, request, ports, policy)]
-    release_replacement_nodes(ports.incidents.history(request.incident_id), ports, policy)
+    situation = Situation(ports.incidents.history(request.incident_id), policy)
+    release_candidates(situation.history, situation.progress.replacement_node, ports)
     others = claim_replacement_nodes(job, len(unfit), ports)
     if others is None:
         return nodes

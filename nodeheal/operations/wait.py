@@ -15,8 +15,8 @@ from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.notify.compose_waiting import compose_waiting
 from nodeheal.services.notify.warn_job import warn_job
-from nodeheal.services.recovery.build_decision_context import is_running
 from nodeheal.services.recovery.queue import IN_LINE, place_of
+from nodeheal.services.recovery.read_situation import is_running
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry
 

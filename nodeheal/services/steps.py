@@ -42,8 +42,8 @@ def add_timeline_entry(
     request: StepRequest, ports: Ports, what: str, text: str, payload: Payload | None = None
 ) -> None:
     """Adds a progress entry to the incident's timeline. `what` names it; a turn has at most one of a name."""
-    turn = request.operation_turn - 1
-    entry = TimelineEntry(ports.clock(), f"{what}-{turn:04d}", text, payload, turn)
+    entry_id, turn = f"{what}-{request.operation_turn:04d}", request.operation_turn - 1
+    entry = TimelineEntry(ports.clock(), entry_id, text, payload, turn)
     ports.incidents.append(request.incident_id, entry)
 
 

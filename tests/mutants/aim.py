@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.mutants.sites import ROOT
 
 # They compose what people read. A word too many or too few is a matter of their own tests, and no harm to a node.
-WORDS_ONLY = ("approval_page", "compose", "read_situation", "replay", "validate_policy")
+WORDS_ONLY = ("approval_page", "compose", "read_aftermath", "replay", "validate_policy")
 _CORE = (
     "faults.assessment",
     "faults.correlation",
@@ -30,12 +30,15 @@ _CORE = (
     "recovery.decide",
     "recovery.decision_builder",
     "recovery.decision_context",
+    "recovery.effects",
+    "recovery.ending",
     "recovery.guardrails",
     "recovery.incident",
     "recovery.job_move",
     "recovery.ladder",
     "recovery.progress",
     "recovery.recover",
+    "recovery.situation",
 )
 # The node's own rule, and the conditional writes: their twins in DynamoDB are held to the same by tests/twins.
 _ELSEWHERE = (

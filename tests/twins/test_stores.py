@@ -249,8 +249,8 @@ def test_every_kind_of_payload_is_read_as_it_was_written(ports: Ports) -> None:
         "TaskToStop": TaskToStop(task),
         "TaskLeftRunning": TaskLeftRunning(task),
         "TaskGone": TaskGone(task),
-        "TaskStopped": TaskStopped(task.task_id, by_us=True, is_held=True),
-        "TaskStarted": TaskStarted(task.task_id, ""),
+        "TaskStopped": TaskStopped(task.short_id, by_us=True, is_held=True),
+        "TaskStarted": TaskStarted(task.short_id, ""),
     }
     entries = {
         tag: TimelineEntry(NOW, tag, "so", payloads.get(tag) or kind(), turn=0, actor="arn:aws:iam::1:user/ada")

@@ -31,11 +31,10 @@ from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import Turn, short_id
-from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import event_entry
 from nodeheal.domain.review.console_links import ConsoleLinks, console_host
 from nodeheal.services.notify.compose import compose, fit_subject
-from nodeheal.services.notify.compose_needed import Situation
 from nodeheal.services.notify.compose_waiting import compose_question, compose_waiting
 from nodeheal.services.notify.layout import plain
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
@@ -59,7 +58,7 @@ LINKS = {answer: f"https://approve.example/{answer}?{'x' * 200}" for answer in A
 def mail_of(story: Story, ending: Ending, about: Node, **said: object) -> Notification:
     """The email for this ending of the story."""
     decided = story.next().model_copy(update={"ending": ending, "reason": "why", **said})
-    return compose(story.history, read_progress(story.history, story.policy), decided, about)
+    return compose(Situation(story.history, story.policy), decided, about)
 
 
 def question(story: Story) -> Notification:
@@ -170,7 +169,7 @@ def test_where_the_evidence_is_stands_in_the_email(outcome: Outcome, doubt: bool
     )
     history = replace(story.history, turns=(*story.history.turns, Turn(decision, result)))
 
-    mail = compose(history, read_progress(history, story.policy), decision, node())
+    mail = compose(Situation(history, story.policy), decision, node())
 
     assert ":\ns3://evidence/a.tar.gz\nhttps://console/a\n" in mail.body
     assert mail.body.count("s3://") == 1
@@ -233,7 +232,7 @@ def test_a_long_subject_ends_with_a_whole_word() -> None:
 
 def test_an_email_leads_to_its_execution_and_its_runbook() -> None:
     story = Story(xid(999))
-    mail = compose(story.history, read_progress(story.history, story.policy), story.next(), node(), READING)
+    mail = compose(Situation(story.history, story.policy), story.next(), node(), READING)
 
     arn = f"{ARN.replace('stateMachine', 'execution')}:{story.history.incident.incident_id}"
     console = "https://eu-west-1.console.aws.amazon.com/states/home?region=eu-west-1#/v2/executions/details/"
@@ -244,9 +243,9 @@ def test_an_email_leads_to_its_execution_and_its_runbook() -> None:
 
 def test_a_runbook_that_stands_in_the_repository_says_so() -> None:
     story = Story(xid(999))
-    seen = read_progress(story.history, story.policy)
+    situation = Situation(story.history, story.policy)
 
-    mail = compose(story.history, seen, story.next(), node(), ConsoleLinks(ARN, Settings().runbook_base_url))
+    mail = compose(situation, story.next(), node(), ConsoleLinks(ARN, Settings().runbook_base_url))
 
     assert "\nRunbook:\ndocs/runbooks/unknown-fault.md in the repository\n" in mail.body
 
@@ -442,10 +441,8 @@ def test_a_real_fault_that_finds_the_breaker_open_for_drills_is_a_page_of_its_ow
 def test_a_recovered_node_whose_job_another_incident_brings_back_is_not_told_as_a_job_that_runs() -> None:
     left = Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id="inc-2")
     story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.REFUSED, facts=left)
-    seen = read_progress(story.history, story.policy)
 
-    seen.job_is_down = True
-    mail = compose(story.history, seen, story.next(), node())
+    mail = compose(Situation(story.history, story.policy, job_is_down=True), story.next(), node())
 
     assert mail.subject.startswith("[nodeheal] recovered: mi-0a1b2c3d4e5f60718, llama still down: XID 79")
 
@@ -469,10 +466,10 @@ def test_a_job_that_went_on_elsewhere_is_not_said_to_run_on_the_same_nodes() -> 
 
 def test_a_job_that_has_stopped_once_more_is_not_said_to_run() -> None:
     story = Story(xid(74)).isolated().swapped().passed().then(Outcome.DONE, "llama restarted")
-    seen = read_progress(story.history, story.policy)
 
-    seen.job_is_down = True
-    mail = compose(story.history, seen, story.next(), node(state=NodeState.QUARANTINED))
+    mail = compose(
+        Situation(story.history, story.policy, job_is_down=True), story.next(), node(state=NodeState.QUARANTINED)
+    )
 
     assert "runs again" not in mail.subject
 
@@ -484,9 +481,7 @@ def test_a_want_of_capacity_that_never_ended_says_what_was_tried_what_is_missing
     story = story.then(Outcome.TIMED_OUT).then(Outcome.REFUSED, "no machine is to be had", facts=short)
 
     decided = story.next()
-    mail = compose(
-        story.history, read_progress(story.history, once), decided, node(state=NodeState.QUARANTINED), READING
-    )
+    mail = compose(Situation(story.history, once), decided, node(state=NodeState.QUARANTINED), READING)
 
     assert decided.escalation is Escalation.NO_CAPACITY
     assert ": no replacement could be had, tried 2 times; the broken node is held, isolated.\n\nNeeded:\n" in mail.body
@@ -506,9 +501,8 @@ SUBMITTED = ecs_job_of(spec(owner="Ada <ada@example.com>"), "training", "trainer
 def stopped(job: Job | None, story: Story | None = None, **more: Any) -> str:
     """What is needed where the job is down."""
     story = story or Story(xid(79)).isolated().rebooted().failed().then(Outcome.REFUSED, "no healthy spare")
-    seen, out = read_progress(story.history, story.policy), node(state=NodeState.QUARANTINED)
-    seen.job_is_down = True
-    mail = compose(story.history, seen, story.next(), out, READING, Situation(job, **more))
+    situation = Situation(story.history, story.policy, job=job, job_is_down=True, **more)
+    mail = compose(situation, story.next(), node(state=NodeState.QUARANTINED), READING)
     return mail.body.partition("\n\nNode: ")[0]
 
 
@@ -525,7 +519,8 @@ def test_a_submitted_job_is_restarted_by_its_command_and_the_owner_is_said_to_kn
 
 def test_a_job_whose_program_fails_is_its_owners_and_without_one_the_log_is_named() -> None:
     ranks = tuple(GangTask(f"mi-{rank}", rank, "b", f"mi-{rank}", f"t{rank}", "STOPPED", rank) for rank in (0, 1))
-    own: dict[str, Any] = {"is_the_programs": True, "run": Run("llama", 3, NOW, "", ranks)}
+    failed = Story(xid(31)).then(Outcome.FAILED, "rank 1 died")
+    own: dict[str, Any] = {"story": failed, "run": Run("llama", 3, NOW, "", ranks)}
 
     theirs = (
         "Ada <ada@example.com> looks at the program, and starts it again. Tell its owner, unless this says that the "

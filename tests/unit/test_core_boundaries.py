@@ -30,15 +30,15 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Lemon, MaintenanceWindow, Mode, Override, Weekday
 from nodeheal.domain.recovery.decision_context import Observation, accelerator_scope, node_scope, observation_of
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
-from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.runs import current_run
-from nodeheal.services.recovery.build_decision_context import is_running
 from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.read_situation import is_running
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, stored_run, xid
@@ -1000,7 +1000,7 @@ def test_a_fabric_that_failed_before_is_another_one() -> None:
 def test_a_job_whose_restart_failed_counts_as_stopped() -> None:
     story = Story(xid(31)).then(Outcome.FAILED, "rank 1 died")
 
-    assert read_progress(story.history, ACT).has_stopped_job is True
+    assert Situation(story.history, ACT).has_stopped_job is True
 
 
 # What an event asks for ----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode, PoolPolicy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_id_of
+from nodeheal.domain.recovery.situation import Situation
 from tests.unit.builders import ACT, NOW, xid
 
 SPARE = "mi-0spare"
@@ -37,7 +38,7 @@ class Story:
         return self
 
     def next(self) -> Decision:
-        return decide(self.history, self.policy, self.now)
+        return decide(Situation(self.history, self.policy), self.now)
 
     def then(self, outcome: Outcome, reason: str = "so it went", **changes: object) -> "Story":
         decision = self.next()
@@ -167,7 +168,7 @@ def test_a_new_machine_that_its_scheduler_gives_work_is_neither_diagnosed_nor_re
     released = replace(story.history, context=replace(story.history.context, is_released_or_retired=True))
 
     for history in (story.history, released):  # the broken node has been retired with the replacement
-        decision = decide(history, ACT, NOW)
+        decision = decide(Situation(history, ACT), NOW)
         assert (decision.step, decision.ending) == (Step.CLOSE, Ending.RECOVERED)
         assert f"swapped for new machine {SPARE}, which its scheduler gives work" in decision.reason
 

@@ -20,6 +20,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import MaintenanceWindow, Mode, Override, PoolPolicy, Weekday
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import Observation, accelerator_scope, node_scope, observation_of
+from nodeheal.domain.recovery.situation import Situation
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import SPARE, Story, steps_of
 
@@ -751,7 +752,7 @@ def test_neither_order_nor_duplicates_change_a_decision(events: list[Any], seed:
     story.history = replace(story.history, events=tuple(reported))
     other = replace(story.history, events=tuple(shuffled))
 
-    first, second = decide(story.history, ACT, NOW), decide(other, ACT, NOW)
+    first, second = decide(Situation(story.history, ACT), NOW), decide(Situation(other, ACT), NOW)
 
     assert first.model_copy(update={"events_seen": 0}) == second.model_copy(update={"events_seen": 0})
     assert first.reason

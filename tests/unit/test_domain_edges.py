@@ -222,7 +222,7 @@ def test_a_spare_is_no_new_machine(is_new: bool) -> None:
 def test_a_step_that_is_called_again_has_not_been_tried() -> None:
     story = Story(xid(79)).isolated().then(Outcome.UNKNOWN, facts=CallAgain())
 
-    assert read_progress(story.history, ACT).tried == []
+    assert read_progress(story.history, ACT).tried == ()
 
 
 def test_a_replacement_that_is_refused_for_another_reason_waits_for_no_capacity() -> None:

@@ -10,8 +10,9 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, JobState, Outcome, Step, Verdict
 from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.recovery.ending import past_recovery
 from nodeheal.domain.recovery.incident import History, Incident, Turn
-from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.services.recovery import end_incident
 from tests.unit.builders import ACT, NOW, memory_ports, stored_job, xid
 from tests.unit.test_regressions_of_guardrails import left_to_an_incident_that_asks
@@ -42,7 +43,7 @@ def test_what_a_recovery_took_is_kept_of_one_that_recovered(ending: Ending, seco
     ports.clock.advance(190)  # type: ignore[attr-defined]
     decided = Decision(step=Step.CLOSE, reason="it is over", node_id=BROKEN, ending=ending)
 
-    past = end_incident._past(history, read_progress(history, ACT), decided, ports)
+    past = past_recovery(Situation(history, ACT), decided, ports.clock())
 
     assert past == PastRecovery("inc-1", NOW, seconds, rung=Action.REBOOT, proof_seconds=30.0)
 

@@ -12,11 +12,10 @@ from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Ending, JobState, Outcome, Phase, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.jobs.owner import Owner, parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Turn, incident_id_of
-from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.review.console_links import ConsoleLinks
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang, stop_gang
@@ -158,9 +157,7 @@ def runs_again(story: Story, **run_of: Any) -> str:
     """The email to the owner when the story has brought the job back."""
     it = Owned()
     job, run = stored_job(it.ports, "llama"), stored_run(it.ports, "llama", 1)
-    seen = read_progress(story.history, story.policy)
-    fault = assess_faults(story.history, story.policy).fault
-    return words(compose_runs_again(About(ADA, job, replace(run, **run_of), story.history, seen, fault)))
+    return words(compose_runs_again(About(ADA, job, replace(run, **run_of), Situation(story.history, story.policy))))
 
 
 def test_after_a_stop_and_start_no_reboot_is_claimed_to_have_helped_and_what_the_host_took_is_named() -> None:
@@ -187,9 +184,8 @@ def test_an_owner_hears_that_it_was_a_drill() -> None:
     drill = Story(xid(79, evidence=f"NVRM: Xid 79 {DRILL_MARK}")).isolated().rebooted().passed()
     it = Owned()
     job, run = stored_job(it.ports, "llama"), stored_run(it.ports, "llama", 1)
-    fault = assess_faults(drill.history, drill.policy).fault
 
-    letter = compose_runs_again(About(ADA, job, run, drill.history, read_progress(drill.history, drill.policy), fault))
+    letter = compose_runs_again(About(ADA, job, run, Situation(drill.history, drill.policy)))
 
     assert letter.subject.startswith("[nodeheal] drill: llama runs again")
     assert "That is a drill: an operator has injected this fault." in words(letter)
@@ -542,7 +538,7 @@ def test_only_a_step_that_stops_or_starts_a_job_is_told() -> None:
 
     for step in Step:
         told = isolated.model_copy(update={"step": step})
-        notify_owner_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
+        notify_owner_of_step(Situation(it.ports.incidents.history(it.id), ACT), told, it.ports)
         assert it.phases == [Phase.STOPPED] * (step is Step.ISOLATE), step
         it.ports.notifier.announced.clear()  # type: ignore[attr-defined]
 
@@ -555,7 +551,7 @@ def test_only_what_is_handed_over_is_told_to_stay_down(ending: Ending) -> None:
     it.ports.notifier.announced.clear()  # type: ignore[attr-defined]
     history = it.ports.incidents.history(it.id)
 
-    notify_owner_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
+    notify_owner_of_ending(Situation(history, ACT), decided, it.ports)
 
     assert it.phases == [Phase.HANDED_OVER] * (ending is Ending.HANDED_TO_A_HUMAN)
 
@@ -568,7 +564,7 @@ def test_only_a_start_that_has_worked_is_told(outcome: Outcome) -> None:
     it.ports.notifier.announced.clear()  # type: ignore[attr-defined]
 
     told = launched.model_copy(update={"outcome": outcome})
-    notify_owner_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
+    notify_owner_of_step(Situation(it.ports.incidents.history(it.id), ACT), told, it.ports)
 
     assert it.phases == [Phase.RUNS_AGAIN] * (outcome is Outcome.DONE)
 
@@ -597,7 +593,7 @@ def test_a_job_that_is_down_already_comes_back_where_its_fault_does_not_wait_for
     history = it.ports.incidents.history(it.id)
     decided = Decision(step=Step.ISOLATE, reason="it failed", node_id=A)
     told = replace(history, turns=(Turn(decided, it.last),))
-    notify_owner_of_step(told, it.last, it.ports, ACT)
+    notify_owner_of_step(Situation(told, ACT), it.last, it.ports)
 
     assert it.phases == [Phase.STOPPED] * is_told
 
@@ -612,7 +608,7 @@ def test_what_was_down_and_stays_down_is_told_though_nobody_has_waited_for_its_e
     history = it.ports.incidents.history(it.id)
     decided = Decision(step=Step.ESCALATE, reason="it is a human's", node_id=A, ending=Ending.HANDED_TO_A_HUMAN)
 
-    notify_owner_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
+    notify_owner_of_ending(Situation(history, ACT), decided, it.ports)
 
     assert it.phases == [Phase.HANDED_OVER]
 

@@ -14,6 +14,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.operations.steps import launch_gang, stop_gang
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.recovery.decide_next_step import decide_next_step
@@ -372,7 +373,7 @@ def test_neither_order_nor_duplicates_change_a_decision_after_a_reboot() -> None
     for seed in range(24):
         random.Random(seed).shuffle(events)
         history = replace(story.history, events=(*story.history.events, *events))
-        said.add(decide(history, ACT, NOW).model_dump_json())
+        said.add(decide(Situation(history, ACT), NOW).model_dump_json())
 
     assert len(said) == 1
 

@@ -28,6 +28,7 @@ from nodeheal.domain.fleet.pool import Pool as PoolGuardrails
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.guardrails import breaker_cause
 from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import ApprovalAnswered, TimelineEntry, decision_entry, result_entry
 from nodeheal.operations.steps import launch_gang
 from nodeheal.services.intake.ingest import Ingested, ingest
@@ -231,7 +232,7 @@ def test_all_that_an_open_breaker_holds_is_one_page_whatever_else_fails_beside_i
 def test_the_breaker_opens_wherever_nodeheal_may_act_be_it_after_a_yes(mode: str, trips: bool) -> None:
     story = Story(xid(79)).amid(observations=crowd(5), pool_nodes=10)
 
-    assert (breaker_cause(story.history, with_policy(default_pool={"mode": mode}), NOW) is not None) is trips
+    assert (breaker_cause(Situation(story.history, with_policy(default_pool={"mode": mode})), NOW) is not None) is trips
 
 
 @pytest.mark.parametrize(
@@ -242,7 +243,7 @@ def test_the_breaker_opens_wherever_nodeheal_may_act_be_it_after_a_yes(mode: str
 def test_what_would_touch_no_node_opens_no_breaker(code: int, changes: dict[str, object]) -> None:
     story = Story(xid(code)).amid(observations=crowd(5), pool_nodes=10)
 
-    assert breaker_cause(story.history, with_policy(**changes), NOW) is None
+    assert breaker_cause(Situation(story.history, with_policy(**changes)), NOW) is None
 
 
 def test_only_what_has_waited_is_dropped_for_passed_diagnostics_and_not_if_it_came_again_after_them() -> None:

@@ -32,6 +32,7 @@ from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Job, Run
 from nodeheal.domain.operation import incident_owner
 from nodeheal.domain.recovery.incident import History, Incident, Turn
 from nodeheal.domain.recovery.progress import Progress, TriedStep
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.operations.gang import GangRecord
 from nodeheal.operations.wait import operation_id_of
 from nodeheal.ports import Ports
@@ -50,10 +51,11 @@ from nodeheal.services.jobs import (
 from nodeheal.services.operators import close_incident
 from nodeheal.services.operators.inject_fault import inject_fault
 from nodeheal.services.recovery import (
-    build_decision_context,
+    carry_out,
     decide_next_step,
     new_machine,
     new_node_places,
+    read_situation,
     reserve_attempt,
     return_to_service,
     wait_for_news,
@@ -313,7 +315,7 @@ def moving(step: Step, ports: Ports) -> History:
 def test_only_a_node_that_was_to_be_proven_for_a_move_is_released(ports: Ports, step: Step, is_released: bool) -> None:
     assert ports.nodes.save(replace(node_of(A, ports), open_incident="inc-1"))
 
-    job_replacement_node.release_replacement_nodes(moving(step, ports), ports, ACT)
+    job_replacement_node.release_candidates(moving(step, ports), None, ports)
 
     assert (node_of(A, ports).open_incident is None) is is_released
 
@@ -346,7 +348,7 @@ def test_a_decision_sees_the_job_and_its_run() -> None:
     job_steps.save_job(it.ports, "llama", submission=1)
     history = it.ports.incidents.history(it.id)
 
-    seen = build_decision_context.build_decision_context(history, it.ports, ACT).context
+    seen = read_situation.read_situation(history, it.ports, ACT).history.context
 
     assert seen.run_started_at == stored_run(it.ports, "llama", 1).started_at
     assert seen.job_limits != ()
@@ -371,7 +373,7 @@ def test_a_job_moves_once(step: Step, may_move: bool) -> None:
         turn(Step.REBOOT, Outcome.TIMED_OUT),
     )
 
-    assert build_decision_context._may_move(replace(Story(xid(79)).history, turns=turns)) is may_move
+    assert read_situation._may_move(replace(Story(xid(79)).history, turns=turns)) is may_move
 
 
 @pytest.mark.parametrize(("places", "free"), [(1, 1), (2, 0)])
@@ -381,10 +383,10 @@ def test_free_nodes_count_where_there_are_enough_of_them(
     run = saved(ports, ended(run_of(ports)))
     for name in (A, B)[:places]:
         assert ports.nodes.save(replace(node_of(name, ports), state=NodeState.ISOLATED))
-    monkeypatch.setattr(build_decision_context, "replacement_nodes", lambda *_: [node_of(C, ports)])
+    monkeypatch.setattr(read_situation, "replacement_nodes", lambda *_: [node_of(C, ports)])
     history = replace(Story(xid(79)).history, turns=(turn(Step.ISOLATE, Outcome.DONE),))
 
-    found = build_decision_context._ways_out(history, stored_job(ports, "llama"), run, NO_PAUSES, ports, ACT)
+    found = read_situation._ways_out(history, stored_job(ports, "llama"), run, NO_PAUSES, ports, ACT)
 
     assert found["free_nodes"] == free
 
@@ -409,8 +411,8 @@ REBOOTED = node(A, boot_id="boot-2", booted_at=NOW + timedelta(minutes=1))
 def test_a_job_is_broken_where_it_is_short_of_a_rank(task: GangTask, state: JobState, is_broken: bool) -> None:
     run = Run("llama", 1, NOW, "submitted", (task,))
 
-    assert build_decision_context._is_broken(replace(LLAMA, state=state), run, REBOOTED) is is_broken
-    assert not build_decision_context._is_broken(LLAMA, None, REBOOTED)
+    assert read_situation._is_broken(replace(LLAMA, state=state), run, REBOOTED) is is_broken
+    assert not read_situation._is_broken(LLAMA, None, REBOOTED)
 
 
 @pytest.mark.parametrize("state", [IncidentState.OPEN, IncidentState.ESCALATED])
@@ -427,7 +429,7 @@ def test_who_ends_a_step_decides_for_a_workflow_that_lives(state: IncidentState)
 
 def test_a_decision_lets_go_of_a_replacement_node_only_where_that_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     it = Recovery()
-    monkeypatch.setattr(decide_next_step, "release_replacement_nodes", unwanted)
+    monkeypatch.setattr(carry_out, "release_candidates", unwanted)
 
     assert it.request().decision.step is Step.ISOLATE
 
@@ -451,9 +453,9 @@ def test_who_else_reports_a_node_down_is_asked_where_it_does_not_answer(
     monkeypatch.setattr(decide_next_step, "is_unclear", lambda *_: is_asked)
     known = turn(step, outcome)
     history = replace(it.ports.incidents.history(it.id), turns=(known,))
-    request = DecideRequest(incident_id=it.id, turn=1, result=known.result)
+    assert known.result is not None
 
-    assert decide_next_step._witnessed(request, history, it.ports) == request
+    assert decide_next_step._with_witnesses(known.result, history, it.ports) == known.result
     assert bool(asked) is is_asked
 
 
@@ -540,10 +542,9 @@ def test_a_node_that_had_a_fault_comes_back_on_probation(monkeypatch: pytest.Mon
     it.isolate()
     proof = turn(Step.DIAGNOSE, Outcome.DONE).result
     assert proof is not None
-    proven = Progress(proof=proof.model_copy(update={"boot_id": it.node().boot_id}))
-    monkeypatch.setattr(Progress, "is_proven", True)
-    proven.tried = [TriedStep(Action.REBOOT, proof)] if tried else []
-    monkeypatch.setattr(return_to_service, "read_progress", lambda *_: proven)
+    proof = proof.model_copy(update={"boot_id": it.node().boot_id})
+    proven = Progress(proof=proof, tried=(TriedStep(Action.REBOOT, proof),) if tried else ())
+    monkeypatch.setattr(Situation, "progress", proven)
     decision = Decision(step=Step.RETURN, reason="so", node_id=A)
 
     returned = return_to_service.return_to_service(

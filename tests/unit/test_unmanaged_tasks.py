@@ -51,7 +51,7 @@ def timeline_of(*payloads: Payload) -> list[TimelineEntry]:
 
 def stopped_in(timeline: Iterable[TimelineEntry]) -> list[str]:
     """The tasks whose stop was answered."""
-    return [stop.task_id for stop in payloads_of(timeline, TaskStopped)]
+    return [stop.short_id for stop in payloads_of(timeline, TaskStopped)]
 
 
 def unmanaged_tasks_of(it: Incident | FakeCluster) -> MemoryScheduler:
@@ -300,8 +300,8 @@ def test_what_we_have_stopped_and_nobody_has_started_is_not_back() -> None:
     ended, started = replace(EVALUATION, task_id="arn:task/3333"), replace(EVALUATION, task_id="arn:task/4444")
     stops: list[Payload] = [TaskToStop(task) for task in (EVALUATION, ended, started)]
     answers = [(EVALUATION, True), (ended, False), (started, True)]
-    stops += [TaskStopped(task.task_id, by_us) for task, by_us in answers]
-    stops += [TaskStarted(EVALUATION.task_id, ""), TaskStarted(started.task_id, "arn:task/5555")]
+    stops += [TaskStopped(task.short_id, by_us) for task, by_us in answers]
+    stops += [TaskStarted(EVALUATION.short_id, ""), TaskStarted(started.short_id, "arn:task/5555")]
 
     assert tasks_not_restarted(timeline_of(*stops)) == [EVALUATION]
 
@@ -323,7 +323,7 @@ def test_a_scheduler_that_requeues_needs_no_consent_of_the_pool_and_nothing_is_s
     told = cluster.ports.incidents.history(cluster.incident_id).timeline
     [requeued] = entries_with(told, TaskStarted)
     assert requeued.text.endswith("was requeued: its scheduler starts it again")
-    assert STRANGER.task_id not in stopped_in(told)  # its owner has not agreed
+    assert STRANGER.short_id not in stopped_in(told)  # its owner has not agreed
     assert unmanaged_tasks_of(cluster).unmanaged_started == []
     assert tasks_not_restarted(told) == []
     assert "could not be started again" not in email_of(cluster)
@@ -350,7 +350,7 @@ def test_jobs_that_a_fault_has_stopped_are_named_wherever_the_incident_says_whos
     email = email_of(cluster)
     assert f"Job: {review.job} Why:" in email
     assert email.count(fates) == 1
-    assert STRANGER.task_id not in stopped_in(history.timeline)
+    assert STRANGER.short_id not in stopped_in(history.timeline)
 
 
 def test_a_task_that_a_call_before_has_requeued_is_not_said_to_have_been_gone() -> None:
@@ -373,7 +373,7 @@ def test_a_task_that_a_call_before_has_requeued_is_not_said_to_have_been_gone() 
     isolate_node(request, it.ports, ACT)
 
     told = it.ports.incidents.history(it.id).timeline
-    assert [started.task_id for started in payloads_of(told, TaskStarted)] == [EVALUATION.task_id]
+    assert [started.short_id for started in payloads_of(told, TaskStarted)] == [EVALUATION.short_id]
     assert payloads_of(told, TaskGone) == []
 
 
@@ -599,9 +599,9 @@ def test_an_owner_who_has_not_confirmed_costs_one_email_to_the_operators_for_all
 
 def test_a_task_that_was_started_again_is_owed_no_second_start() -> None:
     task = UnmanagedTask("arn:aws:ecs:eu-central-1:111122223333:task/training/abc", "grace's notebook")
-    stops = TaskToStop(task), TaskStopped(task.task_id, by_us=True)
+    stops = TaskToStop(task), TaskStopped(task.short_id, by_us=True)
 
     [before] = stopped_tasks(timeline_of(*stops))
-    [after] = stopped_tasks(timeline_of(*stops, TaskStarted(task.task_id, "its successor")))
+    [after] = stopped_tasks(timeline_of(*stops, TaskStarted(task.short_id, "its successor")))
 
     assert (before.is_owed, after.is_owed) == (True, False)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodeheal.adapters.aws.items import Item, Table, behind, fields_of, from_item, plain, to_item, versioned
+from nodeheal.adapters.aws.timeline_items import entry_of, fields_of_entry
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent, NodeHardwareReported
 from nodeheal.contract.type_adapters import adapter_of
@@ -15,7 +16,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.recovery.decision_context import Observation, observation_of
 from nodeheal.domain.recovery.incident import History, Incident, read_history
-from nodeheal.domain.recovery.timeline import PAYLOADS, Payload, TimelineEntry, event_entry
+from nodeheal.domain.recovery.timeline import TimelineEntry, event_entry
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports.storage import FAULTS_LOOKED_UP
 
@@ -28,7 +29,6 @@ OPERATION_KEPT_DAYS = 2
 # A hundred nodes that fail together read each other's faults: one attribute has all that is needed, without the
 # evidence.
 _SEEN = "seen"
-_TAG, _PAYLOAD = "payload_type", "payload"
 
 
 def _sortable(at: datetime) -> str:
@@ -218,7 +218,7 @@ class DynamoIncidentStore:
         if head is None:
             raise NotFound(f"no incident {incident_id} in table {self._table.name}")
         told = (item for sk, item in items.items() if sk.startswith(names.TIMELINE_PREFIX))
-        return read_history(from_item(Incident, head), map(_entry_of, told))
+        return read_history(from_item(Incident, head), map(entry_of, told))
 
     def advance(self, incident: Incident, entries: Sequence[TimelineEntry]) -> bool:
         known = fields_of(incident)
@@ -283,19 +283,7 @@ class DynamoIncidentStore:
     @staticmethod
     def _entry(incident_id: str, entry: TimelineEntry) -> Item:
         keys = {"pk": names.incident_pk(incident_id), "sk": f"{names.TIMELINE_PREFIX}{entry.entry_id}"}
-        payload = {} if entry.payload is None else _stored_payload(entry.payload)
-        return to_item({**keys, **fields_of(replace(entry, payload=None)), **payload})
-
-
-def _stored_payload(payload: Payload) -> dict[str, str]:
-    tag = type(payload).__name__
-    return {_TAG: tag, _PAYLOAD: adapter_of(PAYLOADS[tag]).dump_json(payload).decode()}
-
-
-def _entry_of(item: Item) -> TimelineEntry:
-    tag = item.get(_TAG, {}).get("S")
-    entry = from_item(TimelineEntry, {name: value for name, value in item.items() if name != _PAYLOAD})
-    return replace(entry, payload=adapter_of(PAYLOADS[tag]).validate_json(item[_PAYLOAD]["S"])) if tag else entry
+        return to_item({**keys, **fields_of_entry(entry)})
 
 
 class DynamoOperationStore:

@@ -42,15 +42,33 @@ class StoppedTask:
 def stopped_tasks(timeline: Iterable[TimelineEntry]) -> list[StoppedTask]:
     """Returns the tasks that an incident began to stop, in order."""
     entries = list(timeline)
-    stops = {stop.task_id: stop for stop in payloads_of(entries, TaskStopped)}
-    successors = {start.task_id: start.successor for start in payloads_of(entries, TaskStarted)}
+    stops = {stop.short_id: stop for stop in payloads_of(entries, TaskStopped)}
+    successors = {start.short_id: start.successor for start in payloads_of(entries, TaskStarted)}
     tasks = [stopping.task for stopping in payloads_of(entries, TaskToStop)]
-    return [_stopped(task, stops.get(task.task_id), successors.get(task.task_id)) for task in tasks]
+    return [_stopped(task, stops.get(task.short_id), successors.get(task.short_id)) for task in tasks]
 
 
 def tasks_not_restarted(timeline: Iterable[TimelineEntry]) -> list[UnmanagedTask]:
     """Returns the tasks that an incident has stopped, or may have stopped, and that were not started again."""
     return [stopped.task for stopped in stopped_tasks(timeline) if stopped.by_us is not False and not stopped.successor]
+
+
+def not_restarted_text(timeline: Iterable[TimelineEntry]) -> str:
+    """Returns which stopped tasks are not started again, as sentences for the ending. Empty: all are."""
+    stopped = stopped_tasks(timeline)
+    owed = [each.task for each in stopped if each.is_owed]
+    if owed:
+        return f" These tasks were stopped, and no node is in service to start them on: {named(owed)}."
+    refused = [each.task for each in stopped if each.successor == ""]
+    open_ = [each.task for each in stopped if each.by_us is None and not each.successor]
+    text = f" These tasks were stopped and could not be started again: {named(refused)}." if refused else ""
+    look = f" Look whether these tasks still run, a stop of them was begun: {named(open_)}." if open_ else ""
+    return text + look
+
+
+def named(tasks: Iterable[UnmanagedTask]) -> str:
+    """Returns the tasks in words."""
+    return ", ".join(map(str, tasks))
 
 
 def tasks_left_running(timeline: Iterable[TimelineEntry]) -> list[str]:

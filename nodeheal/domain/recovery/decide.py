@@ -14,28 +14,27 @@ from nodeheal.domain.faults import correlation
 from nodeheal.domain.faults.assessment import FaultAssessment, assess_faults, without_gravest_fault
 from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.jobs.restarts import is_limit_of_lone_hangs
-from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery import guardrails
 from nodeheal.domain.recovery.attempt_budget import attempts_text
 from nodeheal.domain.recovery.confirmation import ANSWER_MARGIN_SECONDS, ask_while_isolating
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.ladder import escalation_of_fault
-from nodeheal.domain.recovery.progress import Progress, read_progress
+from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.recovery.recover import recover
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.verbs import VERBS
 
 HANG = f"{Family.host.value}/{TRAINING_HANG}"
 
 
-def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
+def decide(situation: Situation, now: datetime) -> Decision:
     """Returns the next step of the incident at `now` (UTC). It never raises, whatever the history is."""
-    unfinished = _continued(history)
+    unfinished = _continued(situation.history)
     if unfinished is not None:
         return unfinished
-    history = history.rebased_on_latest_boot()
+    history, policy, progress = situation.history.rebased_on_latest_boot(), situation.policy, situation.progress
     assessment = assess_faults(history, policy)
-    progress = read_progress(history, policy)
     builder = DecisionBuilder(history, policy, assessment, now)
     if len(history.turns) >= policy.max_turns:
         return builder.escalate(

@@ -1,20 +1,22 @@
 """Guardrails: modes, opt-outs, maintenance, pauses, approvals, the breaker, and stale faults."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Verdict
 from nodeheal.domain.faults import correlation
-from nodeheal.domain.faults.assessment import FaultAssessment, assess_faults
+from nodeheal.domain.faults.assessment import FaultAssessment
 from nodeheal.domain.faults.correlation import CommonCause
 from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
-from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.recovery.ladder import first_step
 from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.verbs import VERBS
 
 _OF_RESERVED_CAPACITY = (
@@ -201,9 +203,16 @@ def breaker(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decis
     return builder.escalate(Escalation.BREAKER_OVERDUE, late, page_key=f"{key}/overdue{kind}")
 
 
-def breaker_cause(history: History, policy: RecoveryPolicy, now: datetime) -> CommonCause | None:
+def with_open_breaker(situation: Situation, cause: CommonCause, now: datetime) -> Situation:
+    """Returns the situation in which the pool's breaker is open for this cause."""
+    context = situation.history.context
+    opened = replace(context, pool=context.pool.tripped(cause.text, now))
+    return replace(situation, history=replace(situation.history, context=opened))
+
+
+def breaker_cause(situation: Situation, now: datetime) -> CommonCause | None:
     """Returns the common cause that opens the pool's breaker now. None: it stays as it is."""
-    assessment = assess_faults(history, policy)
+    history, policy, assessment = situation.history, situation.policy, situation.assessment
     builder = DecisionBuilder(history, policy, assessment, now)
     pool = history.context.pool
     is_observed = mode_of(builder, assessment.fault, assessment.fault.action) is Mode.observe

@@ -1,12 +1,13 @@
 """What an incident has done so far, read from its history each time. That is the ladder's memory."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, Returned, StepResult
 from nodeheal.contract.steps import Accusation, Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Refusal, Step, Verdict
-from nodeheal.domain.faults.diagnosis import Fault, diagnose
+from nodeheal.domain.faults.diagnosis import diagnose
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.verbs import ESCALATION_STEPS, VERBS, verb_of_step
@@ -14,7 +15,7 @@ from nodeheal.domain.verbs import ESCALATION_STEPS, VERBS, verb_of_step
 _STEPS_OF_LADDER = {VERBS[action].step for action in ESCALATION_STEPS}
 
 
-@dataclass
+@dataclass(frozen=True)
 class TriedStep:
     """One destructive verb that was tried, and its result."""
 
@@ -48,33 +49,31 @@ class EvidenceBegun:
     boot_id: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class Progress:
     """The state of the recovery. `None` means: not done yet."""
 
     isolation: StepResult | None = None
-    tried: list[TriedStep] = field(default_factory=list)
+    tried: tuple[TriedStep, ...] = ()
     proof: StepResult | None = None  # of the node that is to carry the job
     evidence: StepResult | None = None  # of what the node could tell before it was touched
     left_alone: StepResult | None = None  # a verb not carried out: a person has the node, or its work is not known
     evidence_begun: EvidenceBegun | None = None  # by the isolation
-    answers: dict[str, StepResult] = field(default_factory=dict)  # about each fault that the node was asked about
+    answers: Mapping[str, StepResult] = field(default_factory=dict)  # about each fault that the node was asked about
     contradiction: str = ""  # a fault on the boot that the reboot led to
     returned: StepResult | None = None
     restart: StepResult | None = None
     move: StepResult | None = None  # of the job, to free nodes, before this one was healed
     replacement_node: StepResult | None = None  # the proof of the free node on which the job is to go on
     replacement_failed: str = ""  # in words, where that node proved nothing
-    waited: dict[Awaited, StepResult] = field(default_factory=dict)  # by what for, the last time
-    due: dict[tuple[Awaited, str], datetime] = field(default_factory=dict)  # when a wait is over, by its page's key
-    approvals: dict[Action, StepResult] = field(default_factory=dict)  # a human's answers, by what was asked
+    waited: Mapping[Awaited, StepResult] = field(default_factory=dict)  # by what for, the last time
+    due: Mapping[tuple[Awaited, str], datetime] = field(default_factory=dict)  # when a wait is over, by its page's key
+    approvals: Mapping[Action, StepResult] = field(default_factory=dict)  # a human's answers, by what was asked
     missing: StepResult | None = None  # the last try of a replacement for which there was no capacity
     capacity_tries: int = 0
     slot_tries: int = 0  # of a replacement while as many as may be were under way
     queued_since: datetime | None = None  # when the budget was first found full
     has_waited_for_capacity: bool = False  # since that try
-    job_is_over: bool = False  # finished by itself: no restart is needed
-    job_is_down: bool = False  # it does not run, and no other incident brings it back: one may have left it to this one
 
     @property
     def is_isolated(self) -> bool:
@@ -143,21 +142,9 @@ class Progress:
         left = self.restart.refused_for(Refusal.LEFT_TO_INCIDENT) if self.restart is not None else None
         return left.incident_id if left is not None else ""
 
-    @property
-    def has_stopped_job(self) -> bool:
-        """Whether the job was stopped for this recovery, or left to it, and is not restarted yet."""
-        is_back = self.restart is not None and (self.restart.outcome is Outcome.DONE or bool(self.job_is_left_to))
-        is_ours = self.is_isolated or self.restart is not None or self.job_is_down
-        return is_ours and not is_back and not self.job_is_over
-
     def summary(self) -> str:
         """What was tried, in words."""
         return "; ".join([*map(str, self.tried), *filter(None, [self.replacement_failed])])
-
-
-def is_the_programs(fault: Fault, seen: Progress) -> bool:
-    """Whether the fault is taken for the job's own: no node was taken out of service for it."""
-    return seen.isolation is None and fault.action is Action.RESTART_WORKLOAD
 
 
 def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
@@ -165,49 +152,68 @@ def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
     progress = Progress()
     for number, turn in enumerate(history.turns, start=1):
         if turn.result is not None:
-            _fold(progress, turn.decision, turn.result)
+            progress = _after(progress, turn.decision, turn.result)
         if turn.decision.step is Step.ISOLATE:
-            progress.evidence_begun = _evidence_begun(number, turn.decision)
-    _apply_new_faults(progress, history, policy)
-    _apply_new_faults_of_candidate(progress, history, policy)
+            progress = replace(progress, evidence_begun=_evidence_begun(number, turn.decision))
+    return _after_new_faults_of_candidate(_after_new_faults(progress, history, policy), history, policy)
+
+
+def _after(progress: Progress, decision: Decision, result: StepResult) -> Progress:
+    """Returns the progress after one more result."""
+    if result.refused_for(Refusal.NEW_BOOT) or isinstance(result.facts, CallAgain):
+        return progress  # nothing was done: the next decision is made from the start
+    if result.refused_for(Refusal.TAKEN_OVER) or result.refused_for(Refusal.WORK_UNKNOWN):
+        return replace(progress, left_alone=result)
+    if result.step in _STEPS_OF_LADDER and not _is_without_machine(result):
+        action = verb_of_step(result.step, decision.action).action
+        assert action is not None
+        return replace(progress, tried=(*progress.tried, TriedStep(action, result)), proof=None)
+    match result.step:
+        case Step.WAIT:
+            return _after_wait(progress, decision, result)
+        case Step.ISOLATE:
+            return _after_isolation(progress, result)
+        case Step.REPLACE:
+            return _after_missing_machine(progress, result)
+        case Step.DIAGNOSE if decision.is_move:
+            return _after_diagnosis_of_candidate(progress, result)
+        case Step.DIAGNOSE:
+            has_failed = result.outcome is not Outcome.DONE
+            return replace(progress if not has_failed else _last_failed(progress, result.reason), proof=result)
+        case Step.FREEZE_EVIDENCE:
+            answers = {} if decision.accused is None else {decision.accused.about: result}
+            return replace(progress, evidence=result, answers={**progress.answers, **answers})
+        case Step.RETURN:
+            return replace(progress, returned=result)
+        case Step.RESTART_WORKLOAD:
+            return _after_restart(progress, decision, result)
     return progress
 
 
-def _fold(progress: Progress, decision: Decision, result: StepResult) -> None:
-    if result.refused_for(Refusal.NEW_BOOT) or isinstance(result.facts, CallAgain):
-        return  # nothing was done: the next decision is made from the start
-    if result.refused_for(Refusal.TAKEN_OVER) or result.refused_for(Refusal.WORK_UNKNOWN):
-        progress.left_alone = result
-    elif result.step is Step.WAIT:
-        _fold_wait(progress, decision, result)
-    elif result.step is Step.ISOLATE:
-        progress.isolation = result
-        progress.restart = None  # what it stopped has to be brought back again
-        if result.refused_for(Refusal.BUDGET_FULL):
-            progress.queued_since = progress.queued_since or result.finished_at
-    elif result.step is Step.REPLACE and _is_without_machine(result):
-        progress.missing, progress.has_waited_for_capacity = result, False
-        progress.capacity_tries += result.refused_for(Refusal.NO_CAPACITY) is not None
-        progress.slot_tries += result.refused_for(Refusal.REPLACEMENTS_FULL) is not None
-    elif result.step in _STEPS_OF_LADDER:
-        action = verb_of_step(result.step, decision.action).action
-        assert action is not None
-        progress.tried.append(TriedStep(action, result))
-        progress.proof = None
-    elif result.step is Step.DIAGNOSE and decision.is_move:
-        _fold_candidate(progress, result)
-    elif result.step is Step.DIAGNOSE:
-        progress.proof = result
-        if result.outcome is not Outcome.DONE and progress.tried:
-            progress.tried[-1].failure = result.reason
-    elif result.step is Step.FREEZE_EVIDENCE:
-        progress.evidence = result
-        if decision.accused is not None:
-            progress.answers[decision.accused.about] = result
-    elif result.step is Step.RETURN:
-        progress.returned = result
-    elif result.step is Step.RESTART_WORKLOAD:
-        _fold_restart(progress, decision, result)
+def _after_isolation(progress: Progress, result: StepResult) -> Progress:
+    since = progress.queued_since
+    if result.refused_for(Refusal.BUDGET_FULL):
+        since = since or result.finished_at
+    # What it stopped has to be brought back again.
+    return replace(progress, isolation=result, restart=None, queued_since=since)
+
+
+def _after_missing_machine(progress: Progress, result: StepResult) -> Progress:
+    return replace(
+        progress,
+        missing=result,
+        has_waited_for_capacity=False,
+        capacity_tries=progress.capacity_tries + (result.refused_for(Refusal.NO_CAPACITY) is not None),
+        slot_tries=progress.slot_tries + (result.refused_for(Refusal.REPLACEMENTS_FULL) is not None),
+    )
+
+
+def _last_failed(progress: Progress, why: str) -> Progress:
+    """Returns the progress in which what was tried last did not help."""
+    if not progress.tried:
+        return progress
+    *before, last = progress.tried
+    return replace(progress, tried=(*before, replace(last, failure=why)))
 
 
 def _evidence_begun(number: int, isolation: Decision) -> EvidenceBegun | None:
@@ -217,62 +223,73 @@ def _evidence_begun(number: int, isolation: Decision) -> EvidenceBegun | None:
 
 
 def _is_without_machine(result: StepResult) -> bool:
+    if result.step is not Step.REPLACE:
+        return False
     return isinstance(result.facts, Refused) and result.facts.code in (Refusal.NO_CAPACITY, Refusal.REPLACEMENTS_FULL)
 
 
-def _fold_restart(progress: Progress, decision: Decision, result: StepResult) -> None:
-    progress.move = result if decision.is_move else progress.move
+def _after_restart(progress: Progress, decision: Decision, result: StepResult) -> Progress:
+    move = result if decision.is_move else progress.move
     if decision.is_move and result.outcome is not Outcome.DONE:
-        return  # it stays where it is, and is brought back when its node is healed
-    progress.restart = result
-    progress.approvals.pop(Action.RESTART_WORKLOAD, None)  # that yes is used up: the next restart is another
+        return replace(progress, move=move)  # it stays where it is, and is brought back when its node is healed
+    # That yes is used up: the next restart is another.
+    approvals = dict(progress.approvals)
+    approvals.pop(Action.RESTART_WORKLOAD, None)
+    return replace(progress, move=move, restart=result, approvals=approvals)
 
 
-def _fold_candidate(progress: Progress, result: StepResult) -> None:
+def _after_diagnosis_of_candidate(progress: Progress, result: StepResult) -> Progress:
     """Records the diagnosis of another node. It proves nothing about the broken one."""
     if result.outcome is Outcome.DONE:
-        progress.replacement_node = result
-        return
-    progress.move = result  # the job waits for its node
-    progress.replacement_failed = f"{result.node_id} could not stand in for it: {result.reason}"
+        return replace(progress, replacement_node=result)
+    failed = f"{result.node_id} could not stand in for it: {result.reason}"
+    return replace(progress, move=result, replacement_failed=failed)  # the job waits for its node
 
 
-def _fold_wait(progress: Progress, decision: Decision, result: StepResult) -> None:
-    if decision.awaits is Awaited.APPROVAL and decision.action is not None:
-        progress.approvals[decision.action] = result
-    elif decision.awaits is not None:
-        progress.waited[decision.awaits] = result
-    if decision.awaits is not None and decision.due_at is not None:
-        progress.due.setdefault((decision.awaits, decision.page_key or ""), decision.due_at)
-    if decision.awaits in (Awaited.CAPACITY, Awaited.REPLACEMENT):
-        progress.has_waited_for_capacity = True
-    if decision.awaits is Awaited.BUDGET and result.outcome is Outcome.DONE:
-        progress.isolation = None  # its turn has come: it may try again
+def _after_wait(progress: Progress, decision: Decision, result: StepResult) -> Progress:
+    awaited, due = decision.awaits, progress.due
+    if awaited is None:
+        return progress
+    if decision.due_at is not None:
+        due = {(awaited, decision.page_key or ""): decision.due_at, **due}
+    if awaited is Awaited.APPROVAL and decision.action is not None:
+        return replace(progress, due=due, approvals={**progress.approvals, decision.action: result})
+    has_waited = progress.has_waited_for_capacity or awaited in (Awaited.CAPACITY, Awaited.REPLACEMENT)
+    is_its_turn = awaited is Awaited.BUDGET and result.outcome is Outcome.DONE
+    return replace(
+        progress,
+        due=due,
+        waited={**progress.waited, awaited: result},
+        has_waited_for_capacity=has_waited,
+        isolation=None if is_its_turn else progress.isolation,  # it may try again
+    )
 
 
-def _apply_new_faults(progress: Progress, history: History, policy: RecoveryPolicy) -> None:
+def _after_new_faults(progress: Progress, history: History, policy: RecoveryPolicy) -> Progress:
     """Marks the last verb as failed when the node reports a fault on the boot that it led to."""
     last = progress.tried[-1] if progress.tried else None
     if last is None or last.result.boot_id is None:
-        return
+        return progress
     led_to = (last.result.replacement_node_id or last.result.node_id, last.result.boot_id)
     since = last.result.finished_at if VERBS[last.action].keeps_boot else None
     first = _first_fault(led_to, history, policy, since)
-    if first:
-        progress.contradiction = last.failure = f"{first} after it"
+    return (
+        replace(_last_failed(progress, f"{first} after it"), contradiction=f"{first} after it") if first else progress
+    )
 
 
-def _apply_new_faults_of_candidate(progress: Progress, history: History, policy: RecoveryPolicy) -> None:
+def _after_new_faults_of_candidate(progress: Progress, history: History, policy: RecoveryPolicy) -> Progress:
     """Does the same for the free node on which the job is to continue. This incident holds that node."""
     passed = progress.replacement_node
     if passed is None or passed.node_id == progress.replacement:
-        return
+        return progress
     first = _first_fault((passed.node_id, str(passed.boot_id)), history, policy)
-    if first:
-        failed = passed.model_copy(update={"outcome": Outcome.FAILED, "reason": first})
-        progress.replacement_node = None
-        if progress.move is None:
-            _fold_candidate(progress, failed)
+    if not first:
+        return progress
+    unfit = replace(progress, replacement_node=None)
+    if progress.move is not None:
+        return unfit
+    return _after_diagnosis_of_candidate(unfit, passed.model_copy(update={"outcome": Outcome.FAILED, "reason": first}))
 
 
 def _first_fault(

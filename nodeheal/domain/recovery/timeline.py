@@ -109,7 +109,7 @@ class TaskGone:
 class TaskStopped:
     """The scheduler's answer to a stop. `by_us`: the task ran until then. `is_held`: a person has to release it."""
 
-    task_id: str
+    short_id: str
     by_us: bool
     is_held: bool = False
 
@@ -118,7 +118,7 @@ class TaskStopped:
 class TaskStarted:
     """The start of a stopped task. `successor`: the task in its place; empty: the start was refused."""
 
-    task_id: str
+    short_id: str
     successor: str
 
 

@@ -20,7 +20,6 @@ from nodeheal.contract.vocabulary import (
     Trouble,
     Verdict,
 )
-from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.attribution import NEAR, failed_at, findings_on_nodes, rank_endings
@@ -30,7 +29,7 @@ from nodeheal.domain.jobs.restarts import limit_of_application
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History, Incident, fingerprint
 from nodeheal.domain.recovery.job_move import has_let_run_end
-from nodeheal.domain.recovery.progress import is_the_programs, read_progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import Ingested, ingest
@@ -92,7 +91,9 @@ def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Re
 
 def _notify_of_wait(history: History, ports: Ports, policy: RecoveryPolicy) -> None:
     last = history.turns[-1]
-    notify_owner_of_wait(history, last.decision, last.decided_at or history.incident.opened_at, ports, policy)
+    since = last.decided_at or history.incident.opened_at
+    due = since + timedelta(seconds=last.decision.deadline_seconds)
+    notify_owner_of_wait(Situation(history, policy), last.decision, due, ports)
 
 
 def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:
@@ -104,7 +105,7 @@ def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Reco
             told = f"{broke.words}, before {given_up.incident_id} took {given_up.node_id} out of service"
             return _over(request, Trouble.PROGRAM_FAILS, told, ports)
         told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
-        is_own = is_the_programs(assess_faults(history, policy).fault, read_progress(history, policy))
+        is_own = Situation(history, policy).is_fault_of_program
         is_refused = history.turns[-1].decision.escalation in NOT_APPROVED if history.turns else False
         own = Trouble.NOT_APPROVED if is_refused else Trouble.PROGRAM_FAILS
         found = _over(request, own if is_own else Trouble.RECOVERY_ENDED, told, ports)

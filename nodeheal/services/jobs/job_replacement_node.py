@@ -5,18 +5,17 @@ from functools import partial
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import JobState, NodeState, Step
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History
-from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import release_claims
 from nodeheal.services.steps import clear_if_owner
 
 
-def release_replacement_nodes(history: History, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Releases them. A node that passed is free and proven; one that did not, or broke since, gets no job. Safe to
-    repeat."""
-    passed = read_progress(history, policy).replacement_node
+def release_candidates(history: History, passed: StepResult | None, ports: Ports) -> None:
+    """Releases the nodes that the incident has diagnosed for its job. Safe to repeat.
+
+    `passed`: the proof of the one that passed, and is free and proven. One that did not, or broke since, gets no job.
+    """
     for turn in history.turns:
         if turn.decision.step is not Step.DIAGNOSE or not turn.decision.is_move:
             continue

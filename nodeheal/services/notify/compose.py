@@ -16,6 +16,7 @@ from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.domain.recovery.incident import ABOUT_DRILLS, RESTARTED, History, short_id
 from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import (
     ApprovalAnswered,
     RequestWithdrawn,
@@ -27,8 +28,8 @@ from nodeheal.domain.review.review import AWAITED, DONE
 from nodeheal.domain.verbs import verb_of_step
 from nodeheal.services.notify.compose_needed import (
     NOTHING_KNOWN,
+    Aftermath,
     Part,
-    Situation,
     is_isolated_by_hand,
     needed,
     what_is_needed,
@@ -50,29 +51,29 @@ _BY_HAND = "an operator asked for it"
 
 
 def compose(
-    history: History,
-    seen: Progress,
+    situation: Situation,
     decided: Decision,
     node: Node,
     console_links: ConsoleLinks = NO_LINKS,
-    situation: Situation = NOTHING_KNOWN,
+    aftermath: Aftermath = NOTHING_KNOWN,
 ) -> Notification:
     """One email for one ending of one incident. Sending it twice is folded by its key."""
+    history, progress = situation.history, situation.progress
     incident, ending = history.incident, decided.ending or Ending.HANDED_TO_A_HUMAN
     is_human = ending is Ending.HANDED_TO_A_HUMAN
-    job = f", {incident.job_id}{_how_the_job_is(seen, ending)}" if incident.job_id else ""
-    to_do = what_is_needed(history, seen, decided, node, situation)
-    lead, more = in_short(history, decided, "" if seen.missing is None else seen.missing.reason)
-    is_news = _is_back(seen) and decided.ending is not Ending.RECOVERED
-    job_now = _runs_again(history, seen) if is_news else ""
+    job = f", {incident.job_id}{_how_the_job_is(situation, ending)}" if incident.job_id else ""
+    to_do = what_is_needed(situation, decided, node, aftermath)
+    lead, more = in_short(history, decided, "" if progress.missing is None else progress.missing.reason)
+    is_news = _is_back(situation) and decided.ending is not Ending.RECOVERED
+    job_now = _runs_again(situation) if is_news else ""
     return letter(
         history,
         decided,
         subject=f"{heading(history)} {_word_of(decided, history)}: {incident.node_id}{job}: {decided.fault}",
         key=decided.page_key or f"{incident.incident_id}/{ending}",
         first=[paragraph(lead), needed(to_do)],
-        happened=[*more, *facts_of(history, decided, job_now), *_tried(history, seen, decided)],
-        severity="PAGE" if is_human and not _can_wait_until_morning(history, seen, decided) else "INFO",
+        happened=[*more, *facts_of(history, decided, job_now), *_tried(situation, decided)],
+        severity="PAGE" if is_human and not _can_wait_until_morning(situation, decided) else "INFO",
         facts=Facts(lines_of(to_do), ending),
         console_links=console_links,
         escalation=decided.escalation,
@@ -90,36 +91,38 @@ def _word_of(decided: Decision, history: History) -> str:
     return RESTARTED if history.has_only_restarted(ending) else _WORDS[ending]
 
 
-def _how_the_job_is(seen: Progress, ending: Ending) -> str:
+def _how_the_job_is(situation: Situation, ending: Ending) -> str:
     """A subject is read alone: it must not sound as if the job ran again, or as if it were down."""
-    if seen.has_stopped_job:
+    if situation.has_stopped_job:
         return " is down"
-    if seen.job_is_left_to and seen.job_is_down:
+    if situation.progress.job_is_left_to and situation.job_is_down:
         return " still down"  # another incident brings it back
-    return " runs again" if _is_back(seen) and ending is Ending.HANDED_TO_A_HUMAN else ""
+    return " runs again" if _is_back(situation) and ending is Ending.HANDED_TO_A_HUMAN else ""
 
 
-def _is_back(seen: Progress) -> bool:
+def _is_back(situation: Situation) -> bool:
     """Whether this has brought the job back, and it runs."""
-    is_done = seen.restart is not None and seen.restart.outcome is Outcome.DONE
-    return is_done and not seen.job_is_down and not seen.job_is_over
+    restart = situation.progress.restart
+    is_done = restart is not None and restart.outcome is Outcome.DONE
+    return is_done and not situation.job_is_down and not situation.job_is_over
 
 
-def _runs_again(history: History, seen: Progress) -> str:
-    incident = history.incident
-    where = "on other nodes" if seen.has_moved_job else "on the same nodes"
-    where = f"with {seen.replacement} in place of {incident.node_id}" if seen.replacement else where
+def _runs_again(situation: Situation) -> str:
+    incident, progress = situation.history.incident, situation.progress
+    where = "on other nodes" if progress.has_moved_job else "on the same nodes"
+    where = f"with {progress.replacement} in place of {incident.node_id}" if progress.replacement else where
     return f", which runs again, {where}"
 
 
-def _can_wait_until_morning(history: History, seen: Progress, decided: Decision) -> bool:
+def _can_wait_until_morning(situation: Situation, decided: Decision) -> bool:
     """The job runs on a spare and only the broken node is left; or an operator has just asked for it; or it is a drill.
 
     Of a drill, only what it has left behind is real: a node out of service, a job that is down.
     """
+    history = situation.history
     if history.incident.is_of_new_node:
         return True  # it has never served, so no job needs it
-    if history.is_drill and not seen.is_isolated and not seen.has_stopped_job:
+    if history.is_drill and not situation.progress.is_isolated and not situation.has_stopped_job:
         return True
     return decided.escalation is Escalation.REPAIR_PENDING or is_isolated_by_hand(history.incident, decided)
 
@@ -219,26 +222,27 @@ def facts_of(history: History, decided: Decision, job_now: str = "") -> list[str
     ]
 
 
-def _tried(history: History, seen: Progress, decided: Decision) -> list[str]:
+def _tried(situation: Situation, decided: Decision) -> list[str]:
     """What was done about it, as far as the reason does not say it."""
-    done = [*map(str, seen.tried), seen.replacement_failed, _tried_in_vain(seen, decided)]
-    done += [seen.restart.reason] if seen.restart else []
+    progress = situation.progress
+    done = [*map(str, progress.tried), progress.replacement_failed, _tried_in_vain(progress, decided)]
+    done += [progress.restart.reason] if progress.restart else []
     unsaid = [part for part in dict.fromkeys(done) if part not in decided.reason]
-    answers = [answer.reason for answer in seen.approvals.values() if answer.reason not in decided.reason]
+    answers = [answer.reason for answer in progress.approvals.values() if answer.reason not in decided.reason]
     return [
         *(field("Tried", "; ".join(unsaid)) if unsaid else []),
         *(line for answer in answers for line in field("Answered", answer)),
-        *fate_of_unmanaged_tasks(history, seen, decided.reason),
+        *fate_of_unmanaged_tasks(situation, decided.reason),
     ]
 
 
-def _tried_in_vain(seen: Progress, decided: Decision) -> str:
+def _tried_in_vain(progress: Progress, decided: Decision) -> str:
     """The tries of a replacement for which there was no machine: they are no escalation step that was climbed."""
     is_said = decided.escalation is Escalation.NO_CAPACITY
-    if seen.missing is None or not seen.capacity_tries or seen.replacement or is_said:
+    if progress.missing is None or not progress.capacity_tries or progress.replacement or is_said:
         return ""
-    times = counted(seen.capacity_tries, "time", "times")
-    return f"a replacement, {times}, without success ({seen.missing.reason})"
+    times = counted(progress.capacity_tries, "time", "times")
+    return f"a replacement, {times}, without success ({progress.missing.reason})"
 
 
 def _timeline_of(history: History) -> list[str]:

@@ -10,7 +10,7 @@ from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.recovery.incident import History, Incident, short_id
-from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.verbs import VERBS
 from nodeheal.services.jobs.job_troubles import NOT_APPROVED, TELL_OWNER
 from nodeheal.services.notify.compose_unmanaged_tasks import needed_for_unmanaged_tasks
@@ -22,24 +22,22 @@ _NOTHING = "nothing."
 
 
 @dataclass(frozen=True)
-class Situation:
-    """What holds when an incident has ended, beside its history.
+class Aftermath:
+    """What an email about an ended incident says beside its situation.
 
-    `is_blocked`: a guardrail kept nodeheal from acting on the fault. `paused`: the pool and the node whose pause that
-    was. `request`: the verb by which an operator may have it done all the same.
+    `restarts`: which of the restarts that the job allows its program this was, in words. `is_blocked`: a guardrail kept
+    nodeheal from acting on the fault. `paused`: the pool and the node whose pause that was. `request`: the verb by
+    which an operator may have it done all the same. `at_job_end`: once the job has ended.
     """
 
-    job: Job | None = None
-    run: Run | None = None  # the newest of that job, where the fault is the program's
-    is_the_programs: bool = False  # the fault is taken for the job's own
-    restarts: str = ""  # which of the restarts that the job allows its program this was, in words
+    restarts: str = ""
     is_blocked: bool = False
     paused: tuple[str, ...] = ()
     request: Action | None = None
     at_job_end: bool = False
 
 
-NOTHING_KNOWN = Situation()
+NOTHING_KNOWN = Aftermath()
 
 
 def needed(parts: Sequence[Part]) -> list[str]:
@@ -54,15 +52,16 @@ def needed(parts: Sequence[Part]) -> list[str]:
 
 
 def what_is_needed(
-    history: History, seen: Progress, decided: Decision, node: Node, situation: Situation = NOTHING_KNOWN
+    situation: Situation, decided: Decision, node: Node, aftermath: Aftermath = NOTHING_KNOWN
 ) -> list[Part]:
     """What the reader has to do once the incident has ended, the first thing first."""
+    history = situation.history
     ending = decided.ending or Ending.HANDED_TO_A_HUMAN
     if ending is Ending.RECOVERED:
-        nothing = f"nothing now. {situation.restarts}" if situation.restarts else _NOTHING
-        return [(needed_for_unmanaged_tasks(history, seen) or nothing, [])]
+        nothing = f"nothing now. {aftermath.restarts}" if aftermath.restarts else _NOTHING
+        return [(needed_for_unmanaged_tasks(situation) or nothing, [])]
     if ending is Ending.OBSERVED_ONLY:
-        return _after_observing(history.incident, seen, decided, situation)
+        return _after_observing(situation, decided, aftermath)
     parts: list[Part] = []
     if decided.escalation is Escalation.NO_CAPACITY:
         parts.append((f"free or buy a machine in place of {node.node_id}: {missing(history)}.", []))
@@ -70,10 +69,10 @@ def what_is_needed(
         parts.append(_about_the_node(node, history.incident, decided))
     # After a failure of its program the ranks that still run are stopped, too.
     is_refused = decided.escalation in NOT_APPROVED and history.incident.root.source == JOB_SOURCE
-    is_left_down = is_refused and not seen.job_is_over
-    if (seen.has_stopped_job or is_left_down) and history.incident.job_id:
-        parts.append(_about_the_job(history.incident, decided, situation))
-    if theirs := needed_for_unmanaged_tasks(history, seen):
+    is_left_down = is_refused and not situation.job_is_over
+    if (situation.has_stopped_job or is_left_down) and history.incident.job_id:
+        parts.append(_about_the_job(situation, decided))
+    if theirs := needed_for_unmanaged_tasks(situation):
         parts.append((theirs, []))
     and_job = " and its job as they were" if history.incident.job_id else " as it was"
     as_it_was = f"look at {node.node_id}. nodeheal has left it{and_job}."
@@ -145,22 +144,22 @@ def log_of(job: Job | None, run: Run | None) -> list[str]:
     return [command("nodeheal", "jobs", "logs", job.job_id, "--rank", str(broke.task.rank), "--run", str(run.number))]
 
 
-def _after_observing(incident: Incident, seen: Progress, decided: Decision, situation: Situation) -> list[Part]:
-    node_id = incident.node_id
+def _after_observing(situation: Situation, decided: Decision, aftermath: Aftermath) -> list[Part]:
+    node_id = situation.history.incident.node_id
     reboot = command("nodeheal", "nodes", "reboot", node_id, "--why", "...")
-    if decided.is_held_back and seen.has_waited:
+    if decided.is_held_back and situation.progress.has_waited:
         return [(f"{node_id} was dropped unproven: look at it, or have it rebooted and proven with:", [reboot])]
-    if not situation.is_blocked:
+    if not aftermath.is_blocked:
         return [("nothing; nodeheal has touched nothing.", [])]
     parts = [("look at the node, for nobody acts on it:", [command("nodeheal", "nodes", "show", node_id)])]
-    if situation.paused:
-        pauses = [command("nodeheal", "unpause", name) for name in situation.paused]
+    if aftermath.paused:
+        pauses = [command("nodeheal", "unpause", name) for name in aftermath.paused]
         parts.append(("to let nodeheal act again, end the pause:", pauses))
-    if situation.request is not None:
-        verb = VERBS[situation.request]
-        does = command("nodeheal", "nodes", situation.request.value.lower(), node_id, "--why", "...")
-        when = ", once its job has ended" if situation.at_job_end else ""
-        then = " after that" if situation.paused else ""
+    if aftermath.request is not None:
+        verb = VERBS[aftermath.request]
+        does = command("nodeheal", "nodes", aftermath.request.value.lower(), node_id, "--why", "...")
+        when = ", once its job has ended" if aftermath.at_job_end else ""
+        then = " after that" if aftermath.paused else ""
         parts.append((f"to have nodeheal do what it would have done{then}, ask for {verb.with_article}{when}:", [does]))
     return parts
 
@@ -176,12 +175,13 @@ def _about_the_node(node: Node, incident: Incident, decided: Decision) -> Part:
     ]
 
 
-def _about_the_job(incident: Incident, decided: Decision, situation: Situation) -> Part:
+def _about_the_job(situation: Situation, decided: Decision) -> Part:
     """Who starts it again, and how. Where the job has no record, nodeheal does not know how it was started."""
-    job_id, job = str(incident.job_id), situation.job
+    incident, job = situation.history.incident, situation.job
+    job_id = str(incident.job_id)
     owner = str(job.owner) if job is not None and job.owner is not None else ""
     healthy = command("nodeheal", "nodes", "list", incident.pool)
-    if situation.is_the_programs:
+    if situation.is_fault_of_program:
         if decided.escalation in NOT_APPROVED and job is not None:
             knows = f" {owner}, if subscribed, has been told." if owner else ""
             told = f"{job_id} is stopped: its restart was not approved. If it may run again as it was, start it.{knows}"

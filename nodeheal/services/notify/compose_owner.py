@@ -13,7 +13,8 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.lost_work import UNSAVED, lost_work_text, start_text
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.recovery.incident import History
-from nodeheal.domain.recovery.progress import Progress, is_the_programs
+from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import CheckpointRequested, payloads_of
 from nodeheal.domain.review.review import AWAITED
 from nodeheal.domain.verbs import VERBS
@@ -38,18 +39,26 @@ class About:
     owner: Owner
     job: Job
     run: Run
-    history: History
-    seen: Progress
-    fault: Fault
+    situation: Situation
     before: Run | None = None  # the run before that one
     first_end_at: datetime | None = None  # of the run before, where a rank had ended by itself before anybody said so
     restarts: str = ""  # which of the restarts that the job allows its program this was, in words
     execution: str = ""  # the address of the recovery in the console; empty: it is not known
 
     @property
-    def is_the_programs(self) -> bool:
-        """Whether the fault is taken for the job's own."""
-        return is_the_programs(self.fault, self.seen)
+    def history(self) -> History:
+        """The incident's own story."""
+        return self.situation.history
+
+    @property
+    def progress(self) -> Progress:
+        """What the recovery has done so far."""
+        return self.situation.progress
+
+    @property
+    def fault(self) -> Fault:
+        """The gravest fault."""
+        return self.situation.assessment.fault
 
 
 def compose_stopped(about: About) -> Notification:
@@ -69,7 +78,7 @@ def compose_held_back(about: About, awaited: Awaited, due: datetime) -> Notifica
     """It has ended, and its recovery waits until `due` for what `awaited` says. That it stops later is no news."""
     silence = " Without a yes you are told that it stays down." if awaited is Awaited.APPROVAL else ""
     waits = HELD_BACK[awaited].format(f"{due:%Y-%m-%d %H:%M:%S} UTC")
-    shown = log_of(about.job, about.run) if about.is_the_programs else []
+    shown = log_of(about.job, about.run) if about.situation.is_fault_of_program else []
     body = [
         *paragraph(f"your job {about.job.job_id} has stopped. {_what_broke(about)}"),
         "",
@@ -98,7 +107,11 @@ _FOLLOWING = "Then all ranks start again by themselves, and you get another emai
 
 def compose_runs_again(about: About) -> Notification:
     """All its ranks run."""
-    since = max(about.seen.restart.finished_at, about.run.started_at) if about.seen.restart else about.run.started_at
+    since = (
+        max(about.progress.restart.finished_at, about.run.started_at)
+        if about.progress.restart
+        else about.run.started_at
+    )
     broke_at = about.history.incident.root.observed_at
     down = lasting(since - min(broke_at, about.first_end_at or broke_at))
     where = nodes_in_words(about.run)
@@ -113,7 +126,7 @@ def compose_runs_again(about: About) -> Notification:
         *field("Why", f"{_what_broke(about)} {_what_was_done(about)}"),
         *field("Goes on", f"as run {about.run.number}, on {where}, {start_text(about.job, about.run)}."),
         *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
-        *(quoted("Evidence", about.fault.event.evidence) if about.is_the_programs else []),
+        *(quoted("Evidence", about.fault.event.evidence) if about.situation.is_fault_of_program else []),
     ]
     return _letter(about, Phase.RUNS_AGAIN, f"runs again{_from(about)}", body)
 
@@ -136,7 +149,7 @@ def compose_handed_over(about: About, decided: Decision) -> Notification:
         *_needed_when_down(about, decided),
         "",
         *field("Why", sentence(decided.reason)),
-        *(quoted("Evidence", about.fault.event.evidence) if about.is_the_programs else []),
+        *(quoted("Evidence", about.fault.event.evidence) if about.situation.is_fault_of_program else []),
         *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
     ]
     return _letter(about, Phase.HANDED_OVER, "is down, and is not started again by itself", body)
@@ -145,7 +158,7 @@ def compose_handed_over(about: About, decided: Decision) -> Notification:
 def _needed_when_down(about: About, decided: Decision) -> list[str]:
     """Who starts it again, as the operators are told: compose_needed."""
     job = about.job
-    if about.is_the_programs:
+    if about.situation.is_fault_of_program:
         shown = log_of(job, about.run) or log_of(job, about.before)
         trouble = Trouble.NOT_APPROVED if decided.escalation in NOT_APPROVED else Trouble.PROGRAM_FAILS
         return [*field("Needed", needed(trouble)[0]), *shown, restart(job.job_id)]
@@ -188,7 +201,7 @@ def how_it_broke(history: History, fault: Fault) -> str:
 
 
 def _what_broke(about: About) -> str:
-    if about.fault.is_by_hand or not about.is_the_programs:
+    if about.fault.is_by_hand or not about.situation.is_fault_of_program:
         return how_it_broke(about.history, about.fault)
     root = about.history.incident.root
     broke = next((one for run in (about.run, about.before) if run is not None and (one := first_failure(run))), None)
@@ -209,13 +222,13 @@ def _asked(history: History) -> str:
 
 
 def _what_was_done(about: About) -> str:
-    if about.is_the_programs:
+    if about.situation.is_fault_of_program:
         return "It was started again on the same nodes."
-    if about.seen.has_moved_job:
+    if about.progress.has_moved_job:
         return _why_moved(about)
-    if about.seen.replacement:
-        return f"{about.seen.replacement} has taken its place, after passing its diagnostics."
-    return f"The node {_healed_by(about.seen)}has passed its diagnostics since."
+    if about.progress.replacement:
+        return f"{about.progress.replacement} has taken its place, after passing its diagnostics."
+    return f"The node {_healed_by(about.progress)}has passed its diagnostics since."
 
 
 def _why_moved(about: About) -> str:
@@ -227,12 +240,12 @@ def _why_moved(about: About) -> str:
     return f"{taken}, after passing diagnostics. {said[-1] if said else ''}".rstrip() + ("." if said else "")
 
 
-def _healed_by(seen: Progress) -> str:
+def _healed_by(progress: Progress) -> str:
     """What was done to the node that runs it again. An escalation step that did not go through has healed nothing."""
-    last = seen.tried[-1] if seen.tried else None
+    last = progress.tried[-1] if progress.tried else None
     if last is None or last.result.outcome is not Outcome.DONE:
         return ""
-    before = " and ".join(VERBS[step.action].with_article for step in seen.tried[:-1])
+    before = " and ".join(VERBS[step.action].with_article for step in progress.tried[:-1])
     first = f"could not be repaired by {before}. It " if before else ""
     return f"{first}{VERBS[last.action].healed} and "
 
@@ -240,14 +253,14 @@ def _healed_by(seen: Progress) -> str:
 def _lost_with_the_host(about: About) -> str:
     """What no checkpoint brings back: a stop takes the disks that belong to the host."""
     node_id = about.history.incident.root.node_id
-    stops = [step for step in about.seen.tried if step.action is Action.STOP_START]
+    stops = [step for step in about.progress.tried if step.action is Action.STOP_START]
     is_stopped = any(step.result.outcome is not Outcome.REFUSED for step in stops)
-    is_gone = is_stopped or about.seen.has_new_machine
+    is_gone = is_stopped or about.progress.has_new_machine
     return f" What lay on the own disks (instance store) of {node_id} is gone." if is_gone else ""
 
 
 def _needed_after_restart(about: About) -> list[str]:
-    if not about.is_the_programs:
+    if not about.situation.is_fault_of_program:
         return field("Needed", "nothing.")
     shown = log_of(about.job, about.before)
     look = "This kind of fault mostly comes from the program. If it comes again, look there"

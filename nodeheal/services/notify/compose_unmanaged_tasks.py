@@ -2,8 +2,8 @@
 
 from nodeheal.contract.vocabulary import Action, Outcome
 from nodeheal.domain.fleet.unmanaged_tasks import restart_reports, tasks_gone, tasks_left_running
-from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress, TriedStep
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.verbs import VERBS
 from nodeheal.services.notify.layout import field
 
@@ -11,17 +11,18 @@ from nodeheal.services.notify.layout import field
 _MAY_HAVE_HAPPENED = (Outcome.TIMED_OUT, Outcome.UNKNOWN)
 
 
-def fate_of_unmanaged_tasks(history: History, seen: Progress, said: str) -> list[str]:
+def fate_of_unmanaged_tasks(situation: Situation, said: str) -> list[str]:
     """A line for each, but for what is `said` of them already. Empty where there were none."""
-    left, step = tasks_left_running(history.timeline), _that_ended_them(seen)
+    timeline = situation.history.timeline
+    left, step = tasks_left_running(timeline), _that_ended_them(situation.progress)
     told = [f"task {unmanaged_task} {_fate(step)}" for unmanaged_task in left]
-    told += [*tasks_gone(history.timeline), *restart_reports(history.timeline)]
+    told += [*tasks_gone(timeline), *restart_reports(timeline)]
     return [line for text in told if text not in said for line in field("Others", f"{text}.")]
 
 
-def needed_for_unmanaged_tasks(history: History, seen: Progress) -> str:
+def needed_for_unmanaged_tasks(situation: Situation) -> str:
     """What a human has to do for them; empty: nothing."""
-    if not tasks_left_running(history.timeline) or _that_ended_them(seen) is None:
+    if not tasks_left_running(situation.history.timeline) or _that_ended_them(situation.progress) is None:
         return ""
     return "tell the owners of the tasks of others that ended (above) to start them again: nodeheal does not."
 
@@ -33,19 +34,19 @@ def _fate(step: TriedStep | None) -> str:
     return f"was left to run and {ended} with the {step.name}; its owner must start it again"
 
 
-def _that_ended_them(seen: Progress) -> TriedStep | None:
+def _that_ended_them(progress: Progress) -> TriedStep | None:
     """The first that was done for sure, else the first that may have been."""
-    ends = [step for step in seen.tried if _ends_all(step, seen)]
+    ends = [step for step in progress.tried if _ends_all(step, progress)]
     sure = [step for step in ends if step.result.outcome is Outcome.DONE]
     perhaps = [step for step in ends if _may_have_happened(step)]
     return next(iter([*sure, *perhaps]), None)
 
 
-def _ends_all(step: TriedStep, seen: Progress) -> bool:
+def _ends_all(step: TriedStep, progress: Progress) -> bool:
     """Whether it ends whatever runs on the node. A spare takes the job over, and leaves the broken node running."""
     if VERBS[step.action].keeps_boot:
         return False
-    return step.action is not Action.REPLACE or (seen.has_new_machine and not seen.is_broken_one_left)
+    return step.action is not Action.REPLACE or (progress.has_new_machine and not progress.is_broken_one_left)
 
 
 def _may_have_happened(step: TriedStep) -> bool:

@@ -6,7 +6,6 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Family, Step, Verdict
-from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.faults.drill import DcgmDrill
 from nodeheal.domain.fleet.node import Node
@@ -16,7 +15,7 @@ from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.domain.recovery.incident import History, Incident
 from nodeheal.domain.recovery.ladder import first_step
-from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.verbs import VERBS
 from nodeheal.parsers.dcgm_injected import XID_FIELD, counter_code, health_code
 from nodeheal.parsers.kernel_line import parse_message
@@ -24,8 +23,8 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import is_open_again
 from nodeheal.services.operators.inject_fault import repeats
-from nodeheal.services.recovery.build_decision_context import build_decision_context
 from nodeheal.services.recovery.pool_size import slots_of
+from nodeheal.services.recovery.read_situation import read_situation
 
 _NOT_YET = "drill"  # the id of an event and of an incident that nobody has
 
@@ -117,10 +116,11 @@ def _event(
 def _foretell(node: Node, event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Foretold:
     at = event.observed_at
     incident = Incident(_NOT_YET, node.node_id, node.pool, event, at, policy.version, job_id=node.job_id)
-    history = build_decision_context(History(incident, (event,), ()), ports, policy)
+    situation = read_situation(History(incident, (event,), ()), ports, policy)
     # No node names an incident that is not there yet.
-    history = replace(history, context=replace(history.context, is_released_or_retired=False))
-    decision = decide(history, policy, at)
+    context = replace(situation.history.context, is_released_or_retired=False)
+    situation = replace(situation, history=replace(situation.history, context=context))
+    decision = decide(situation, at)
     if decision.step is Step.CLOSE:
         return Foretold((f"nothing is touched. {decision.reason}",))
     if decision.step is Step.ESCALATE:
@@ -129,7 +129,7 @@ def _foretell(node: Node, event: HealthEvent, ports: Ports, policy: RecoveryPoli
         return Foretold((_waits(decision, node, policy),), stops_work=True)
     real = f"what follows is real, by policy {policy.version}. {decision.reason}"
     restarts = decision.step is Step.RESTART_WORKLOAD
-    return Foretold((real, *_first(history, decision, ports, policy)), stops_work=True, keeps_nodes=restarts)
+    return Foretold((real, *_first(situation, decision, ports)), stops_work=True, keeps_nodes=restarts)
 
 
 def _waits(decision: Decision, node: Node, policy: RecoveryPolicy) -> str:
@@ -143,13 +143,14 @@ def _waits(decision: Decision, node: Node, policy: RecoveryPolicy) -> str:
     return f"nothing is touched yet. {decision.reason}"
 
 
-def _first(history: History, decision: Decision, ports: Ports, policy: RecoveryPolicy) -> list[str]:
+def _first(situation: Situation, decision: Decision, ports: Ports) -> list[str]:
     """The first action, and what it waits for."""
     if decision.step is Step.RESTART_WORKLOAD:
         return ["its first action is a restart of the job; no node is touched"]
-    pool, assessment = history.incident.pool, assess_faults(history, policy)
+    history, policy, assessment = situation.history, situation.policy, situation.assessment
+    pool = history.incident.pool
     builder = DecisionBuilder(history, policy, assessment, history.incident.opened_at)
-    action, why = first_step(assessment.fault, read_progress(history, policy), builder)
+    action, why = first_step(assessment.fault, situation.progress, builder)
     because = f", because {why}" if why else ""
     does = "it stays isolated" if action is Action.ISOLATE else f"its first action is {VERBS[action].announced}"
     held, slots = len(ports.pools.holders(pool)), slots_of(pool, ports, policy)

@@ -7,7 +7,7 @@ from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.job_move import needs_no_restart
-from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.review.review import is_job_seen_to, is_seen_to
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import current_run
@@ -18,8 +18,8 @@ from nodeheal.services.notify.compose_needed import (
     needed_at_breaker,
     what_is_needed,
 )
-from nodeheal.services.notify.read_situation import read_situation
-from nodeheal.services.recovery.build_decision_context import is_running
+from nodeheal.services.notify.read_aftermath import read_aftermath
+from nodeheal.services.recovery.read_situation import is_running
 
 
 def needed_now(incident_id: str, ports: Ports, policy: Callable[[], RecoveryPolicy]) -> list[Part]:
@@ -48,12 +48,11 @@ def _after_handover(history: History, ports: Ports, policy: Callable[[], Recover
         done = f"nothing: {job.job_id} was started again, or given up, since. To close it:"
         return [(done, [close_command(incident)])]
     rules, decided = policy(), history.turns[-1].decision
-    seen = read_progress(history, rules)
-    seen.job_is_over = (
+    is_over = (
         job is None
         or is_seen_to(job, incident)
         or needs_no_restart(history, job, run, rules)
         or is_running(job, run, incident, ports)
     )
-    seen.job_is_down = not seen.job_is_over
-    return what_is_needed(history, seen, decided, node, read_situation(history, seen, decided, job, ports, rules))
+    situation = Situation(history, rules, node, job, run, job_is_over=is_over, job_is_down=not is_over)
+    return what_is_needed(situation, decided, node, read_aftermath(situation, decided, ports))

@@ -1,30 +1,29 @@
-"""Record how the last step went, then ask the core for the next one."""
+"""Decides the next step of an incident.
+
+The workflow calls it at its beginning and after each step, and so does a function that ends a step:
+
+1. The result of the last step is taken from the call; where it did not come in time, it is looked for.
+2. The situation is read: the incident, and what is around it.
+3. The core decides (`domain/recovery/decide.py`).
+4. The effects of the decision (`domain/recovery/effects.py`) are carried out in their order. One of them stores the
+   decision, behind all that a crash must not lose. A repeated call finds it and answers the same.
+"""
 
 from dataclasses import replace
 
-from nodeheal.contract.names import INCIDENT_WAITING
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
-from nodeheal.contract.vocabulary import IncidentState, Step
-from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
+from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.confirmation import is_unclear
 from nodeheal.domain.recovery.decide import decide
-from nodeheal.domain.recovery.guardrails import breaker_cause
+from nodeheal.domain.recovery.effects import effects_of_turn
+from nodeheal.domain.recovery.guardrails import breaker_cause, with_open_breaker
 from nodeheal.domain.recovery.incident import History
-from nodeheal.domain.recovery.progress import read_progress
-from nodeheal.domain.recovery.timeline import TimelineEntry, decision_entry, result_entry
 from nodeheal.operations.engine import conclude
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.job_replacement_node import release_replacement_nodes
-from nodeheal.services.notify.compose_waiting import compose_waiting
-from nodeheal.services.notify.notify_job_owner import (
-    notify_owner_of_step,
-    notify_owner_of_wait,
-    notify_owners_of_tasks,
-)
-from nodeheal.services.operators.operator_guardrails import trip_breaker
-from nodeheal.services.recovery.build_decision_context import build_decision_context
+from nodeheal.services.recovery.carry_out import carry_out
+from nodeheal.services.recovery.read_situation import read_situation
 from nodeheal.services.recovery.show_condition import show_condition
 from nodeheal.services.saving import node_of
 
@@ -34,7 +33,7 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     history = ports.incidents.history(request.incident_id)
     if len(history.turns) > request.turn:
         return history.turns[request.turn].decision
-    decision = _decide_turn(_looked(request, history, ports), history, ports, policy)
+    decision = _decide_turn(request.turn, _result_of(request, history, ports), history, ports, policy)
     if request.turn == 0:  # last, and not again by a repeat: an API server that does not answer keeps nothing waiting
         show_condition(history, ports, policy)
     return decision
@@ -47,88 +46,44 @@ def decide_at_once(request: DecideRequest, ports: Ports, policy: RecoveryPolicy)
         return None
     if len(history.turns) > request.turn:
         return history.turns[request.turn].decision
-    return _decide_turn(request, history, ports, policy)
+    return _decide_turn(request.turn, request.result, history, ports, policy)
 
 
-def _decide_turn(request: DecideRequest, history: History, ports: Ports, policy: RecoveryPolicy) -> Decision:
-    request = _witnessed(request, history, ports)
-    entries, history = _with_result(request, history)
-    notify_owner_of_step(history, request.result, ports, policy)
-    if request.result is not None and request.result.step is Step.ISOLATE:
-        restarted = [each.task for each in stopped_tasks(history.timeline) if each.is_restarted]
-        notify_owners_of_tasks(history, restarted, ports, policy)
-    if read_progress(history, policy).replacement_failed:
-        release_replacement_nodes(history, ports, policy)  # before it could be taken for a spare of this incident
-    seen, decision, has_tripped = _decide(history, ports, policy)
-    if seen.context.is_job_broken:
-        notify_owner_of_wait(seen, decision, ports.clock(), ports, policy)
-    decided_at = ports.clock()
-    entries.append(decision_entry(request.turn, decision, decided_at))
-    state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN
-    if history.incident.state is IncidentState.CLOSED:
-        state = IncidentState.CLOSED  # by a human's release: it only has to end
-    head = replace(
-        history.incident,
-        turn=request.turn + 1,
-        state=state,
-        step=decision.step,
-        step_at=decided_at,
-        awaits=decision.awaits,
-    )
-    if not ports.incidents.advance(head, entries):
-        raise NotAccepted(f"turn {request.turn} of {request.incident_id} is being decided elsewhere")
-    if has_tripped:
-        _page(history, decision, ports)
+def _decide_turn(
+    turn: int, result: StepResult | None, history: History, ports: Ports, policy: RecoveryPolicy
+) -> Decision:
+    if result is not None and history.turns:
+        result = _with_witnesses(result, history, ports)
+        history = replace(history, turns=(*history.turns[:-1], replace(history.turns[-1], result=result)))
+    else:
+        result = None
+    situation, now = read_situation(history, ports, policy), ports.clock()
+    # Where so many nodes fail for one cause that the breaker must open, the decision knows it as open.
+    cause = breaker_cause(situation, now)
+    if cause is not None:
+        situation = with_open_breaker(situation, cause, now)
+    decision = decide(situation, now)
+    carry_out(effects_of_turn(situation, decision, turn, result, cause, now), situation, decision, ports)
     return decision
 
 
-def _page(history: History, decision: Decision, ports: Ports) -> None:
-    """Pages at once when the breaker opens. Each wait for it pages under the same key, so people get one email, also
-    if this one is lost.
+def _result_of(request: DecideRequest, history: History, ports: Ports) -> StepResult | None:
+    """The last step's result. One that did not come in time is queried once: events get lost, and it may have worked.
+
+    None: nothing was decided yet.
     """
-    told = compose_waiting(history, decision, ports.clock(), ports.console_links)
-    if told is not None:
-        ports.notifier.announce(INCIDENT_WAITING, told)
-
-
-def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> tuple[History, Decision, bool]:
-    """The history with what the decision was taken on, the decision, and whether it came with the breaker's opening.
-
-    Where so many nodes fail for one cause that the breaker must open, it is open before anything is decided.
-    """
-    seen = build_decision_context(history, ports, policy)
-    cause = breaker_cause(seen, policy, ports.clock())
-    if cause is not None:
-        found = seen.context.pool
-        now = trip_breaker(found.name, cause.text, ports, found)
-        seen = replace(seen, context=replace(seen.context, pool=now))
-    return seen, decide(seen, policy, ports.clock()), cause is not None
-
-
-def _looked(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:
-    """Queries once how a step went whose answer did not come in time: events get lost, and it may have worked."""
     if request.result is not None or not history.turns:
-        return request
-    asked = StepRequest(incident_id=request.incident_id, turn=request.turn, decision=history.turns[-1].decision)
-    return request.model_copy(update={"result": conclude(asked, ports)})
+        return request.result
+    step = StepRequest(incident_id=request.incident_id, turn=request.turn, decision=history.turns[-1].decision)
+    return conclude(step, ports)
 
 
-def _witnessed(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:
+def _with_witnesses(result: StepResult, history: History, ports: Ports) -> StepResult:
     """Adds to the result which probes report a node down that has not answered. The incident stores it."""
-    result = request.result
-    if result is None or not history.turns or not is_unclear(history.turns[-1].decision, result):
-        return request
+    if not is_unclear(history.turns[-1].decision, result):
+        return result
     down = [answer for answer in ports.liveness_probes.ask(node_of(result.node_id, ports)) if answer.is_up is False]
     if not down:
-        return request
-    told = "; ".join(f"{answer.witness}: {answer.text}" for answer in down)
-    known = {"down_reported_by": told, "reason": f"{result.reason}; {told}"}
-    return request.model_copy(update={"result": result.model_copy(update=known)})
-
-
-def _with_result(request: DecideRequest, history: History) -> tuple[list[TimelineEntry], History]:
-    if request.result is None or not history.turns:
-        return [], history
-    last = request.turn - 1
-    ended = replace(history.turns[-1], result=request.result)
-    return [result_entry(last, request.result)], replace(history, turns=(*history.turns[:-1], ended))
+        return result
+    reports = "; ".join(f"{answer.witness}: {answer.text}" for answer in down)
+    return result.model_copy(update={"down_reported_by": reports, "reason": f"{result.reason}; {reports}"})

@@ -10,7 +10,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.holder import person_holding
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.operations.engine import with_decision
 from nodeheal.operations.isolate import switch_on
 from nodeheal.ports import Ports
@@ -30,19 +30,18 @@ def _return(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepR
     node = node_of(request.decision.node_id, ports)
     if node.open_incident != request.incident_id:
         return result_of(request, ports, Outcome.REFUSED, f"it belongs to incident {node.open_incident or 'nobody'}")
-    history = ports.incidents.history(request.incident_id)
-    proof = read_progress(history, policy)
-    if not proof.is_proven or proof.proof is None or proof.proof.boot_id != node.boot_id:
+    situation = Situation(ports.incidents.history(request.incident_id), policy)
+    incident, progress, proof = situation.history.incident, situation.progress, situation.progress.proof
+    if not progress.is_proven or proof is None or proof.boot_id != node.boot_id:
         return result_of(request, ports, Outcome.REFUSED, f"boot {node.boot_id[:8]} has passed no diagnostics")
-    broken = history.incident.node_id
-    if node.node_id != broken:
-        return _join(request, node, broken, proof.proof.finished_at, ports, policy)
+    if node.node_id != incident.node_id:
+        return _join(request, node, incident.node_id, proof.finished_at, ports, policy)
     # A node that was only diagnosed has nothing to show on probation.
-    is_new = history.incident.needs_proof_only and not proof.tried
+    is_new = incident.needs_proof_only and not progress.tried
     until = ports.clock() + timedelta(seconds=0 if is_new else policy.probation_seconds)
     state = NodeState.HEALTHY if is_new else NodeState.PROBATION
     back = moved(node, state, request.decision.reason, ports.clock())
-    _save_proven(replace(back, probation_until=until), proof.proof.finished_at, ports)
+    _save_proven(replace(back, probation_until=until), proof.finished_at, ports)
     kept = _let_work(node, ports)
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)

@@ -13,11 +13,10 @@ from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
-from nodeheal.domain.fleet.unmanaged_tasks import StoppedTask, stopped_tasks
+from nodeheal.domain.fleet.unmanaged_tasks import StoppedTask, named, stopped_tasks
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.attempt_budget import attempts_text
-from nodeheal.domain.recovery.incident import History
-from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import (
     Payload,
     TaskGone,
@@ -58,17 +57,17 @@ def stop_unmanaged_tasks(
     left = [task for task in there if not (wants_stop and task.may_be_stopped)]
     for task in there:
         if task in left:
-            _note(request, f"task-{task.short_id}", f"task {task} is left to run", TaskLeftRunning(task), ports)
+            _note(request, f"guest-seen-{task.short_id}", f"task {task} is left to run", TaskLeftRunning(task), ports)
         else:
             text = f"task {task} is stopped, to be started again"
-            _note(request, f"task-{task.short_id}", text, TaskToStop(task), ports)
+            _note(request, f"guest-seen-{task.short_id}", text, TaskToStop(task), ports)
     stopped = []
     # Only where the pool lets its tasks be stopped: a hundred nodes that fail together would all read their history.
     timeline = ports.incidents.history(request.incident_id).timeline if wants_stop else ()
     ours = {known.task.short_id for known in stopped_tasks(timeline)}
     for task in found:
         if task.before and task.short_id not in ours:  # a call before may have requeued it
-            _note(request, f"task-gone-{task.short_id}", f"task {task} {task.before}", TaskGone(task), ports)
+            _note(request, f"guest-gone-{task.short_id}", f"task {task} {task.before}", TaskGone(task), ports)
     refusal: NotAccepted | None = None
     for known in stopped_tasks(timeline):
         try:
@@ -108,8 +107,8 @@ def _stop(
             ports.attempts.refund(restart.scope, request.incident_id, restart.limit)
         past = " at the deadline, past a disruption budget if one kept it" if may_be_deleted else ""
         word = f"stopped{past}" if by_us else "had ended by itself, or is not known any more"
-        answer = TaskStopped(known.task.task_id, by_us, is_held=by_us and bool(spent))
-        _note(request, f"task-stopped-{known.task.short_id}", f"task {known.task} {word}", answer, ports)
+        answer = TaskStopped(known.task.short_id, by_us, is_held=by_us and bool(spent))
+        _note(request, f"guest-stopped-{known.task.short_id}", f"task {known.task} {word}", answer, ports)
     if by_us and is_requeued:
         then = f" and is held until a person releases it: {spent}" if spent else ": its scheduler starts it again"
         again = f"task {known.task} was requeued{then}"
@@ -128,37 +127,34 @@ def _why_held(restart: Reservation, request: StepRequest, ports: Ports) -> str:
     return "" if granted else f"{attempts_text(restart, spent)} are spent"
 
 
-def restart_unmanaged_tasks(request: StepRequest, history: History, seen: Progress, ports: Ports) -> str:
-    """Start each task that was stopped, and no other, once, where there is a node for it; a sentence for the ending.
+def restart_unmanaged_tasks(request: StepRequest, situation: Situation, ports: Ports) -> None:
+    """Start each task that was stopped, and no other, once, where there is a node for it.
 
     A claim is not needed: a start is looked for under the task's own mark before it is made.
     """
-    known = stopped_tasks(history.timeline)
+    known = stopped_tasks(situation.history.timeline)
     owed = [each.task for each in known if each.is_owed]
-    home = _home(history, seen, ports) if owed else None
-    if owed and home is None:
-        return f" These tasks were stopped, and no node is in service to start them on: {_named(owed)}."
-    refused = [each.task for each in known if each.successor == ""]
-    if home is not None:
-        refused += [task for task in owed if not _start(request, task, home, ports)]
-    told = f" These tasks were stopped and could not be started again: {_named(refused)}." if refused else ""
-    late = [each.task for each in known if each.by_us is None and not each.successor]
-    begun = [task for task in late if not _complete(request, task, history, ports)]
-    return told + (f" Look whether these tasks still run, a stop of them was begun: {_named(begun)}." if begun else "")
+    if owed:
+        home = _home(situation, ports)
+        if home is None:
+            return
+        for task in owed:
+            _start(request, task, home, ports)
+    for task in [each.task for each in known if each.by_us is None and not each.successor]:
+        _complete(request, task, situation.history.incident.node_id, ports)
 
 
-def _complete(request: StepRequest, task: UnmanagedTask, history: History, ports: Ports) -> bool:
-    """Whether a task whose stop took longer than the isolation is started again now by its scheduler."""
-    node = ports.nodes.get(history.incident.node_id)
+def _complete(request: StepRequest, task: UnmanagedTask, node_id: str, ports: Ports) -> None:
+    """Has the scheduler start a task again whose stop took longer than the isolation."""
+    node = ports.nodes.get(node_id)
     scheduler = ports.scheduler_of(node) if node is not None else None
     if node is None or scheduler is None or scheduler.restarter is None or not restarts_stopped(scheduler):
-        return False
+        return
     try:
         successor = scheduler.restarter.restart_unmanaged_task(node, task)
     except (PlacementRefused, NotFound):
-        return False
+        return
     _note_started(request, task, successor, f"task {task} has stopped late, and is started again", ports)
-    return True
 
 
 def reason_of(request: StepRequest) -> str:
@@ -166,7 +162,7 @@ def reason_of(request: StepRequest) -> str:
     return f"nodeheal: recovery {request.incident_id}"
 
 
-def _start(request: StepRequest, task: UnmanagedTask, home: Node, ports: Ports) -> bool:
+def _start(request: StepRequest, task: UnmanagedTask, home: Node, ports: Ports) -> None:
     scheduler, restarter = ports.scheduler_of(home), ports.scheduler_of(home).restarter
     try:
         if restarts_stopped(scheduler):
@@ -179,20 +175,24 @@ def _start(request: StepRequest, task: UnmanagedTask, home: Node, ports: Ports) 
     except (PlacementRefused, NotFound) as refusal:
         successor, text = "", f"task {task} could not be started again on {home.node_id}: {refusal}"
     _note_started(request, task, successor, text, ports)
-    return bool(successor)
 
 
-def _home(history: History, seen: Progress, ports: Ports) -> Node | None:
+def _home(situation: Situation, ports: Ports) -> Node | None:
     """Where the tasks belong now: the node that they were on, else the one that has taken its place."""
-    for name in filter(None, (history.incident.node_id, seen.replacement if seen.is_proven else None)):
+    progress = situation.progress
+    replacement = progress.replacement if progress.is_proven else None
+    for name in filter(None, (situation.history.incident.node_id, replacement)):
         node = ports.nodes.get(name)
         if node is not None and node.state not in {*OUT_OF_SERVICE, NodeState.RETIRED}:
             return node
     return None
 
 
+# The ids are those of release 0.3.0: what one of its functions has written is not written again.
+
+
 def _note_started(request: StepRequest, task: UnmanagedTask, successor: str, text: str, ports: Ports) -> None:
-    _note(request, f"task-started-{task.short_id}", text, TaskStarted(task.task_id, successor), ports)
+    _note(request, f"guest-started-{task.short_id}", text, TaskStarted(task.short_id, successor), ports)
 
 
 def _note(request: StepRequest, entry_id: str, text: str, payload: Payload, ports: Ports) -> None:
@@ -200,8 +200,4 @@ def _note(request: StepRequest, entry_id: str, text: str, payload: Payload, port
 
 
 def _clause(what: str, tasks: list[UnmanagedTask]) -> str:
-    return f"; {what}: {_named(tasks)}" if tasks else ""
-
-
-def _named(tasks: list[UnmanagedTask]) -> str:
-    return ", ".join(map(str, tasks))
+    return f"; {what}: {named(tasks)}" if tasks else ""

@@ -11,7 +11,7 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.runs import may_write
-from nodeheal.services.recovery import build_decision_context
+from nodeheal.services.recovery import read_situation
 from tests.unit.builders import NOW, node, started_job, stored_run, xid
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import JOB, Moment
@@ -76,5 +76,5 @@ def a_rank_runs_on_the_boot_after_the_one_it_was_sent_on() -> list[str]:
     [task] = run.tasks
     began = replace(task, task_id="task", status="RUNNING", started_at=BOOTED_AT + timedelta(seconds=30))
     up_again = node(BROKEN, boot_id="boot-2", booted_at=BOOTED_AT)
-    is_broken = build_decision_context._is_broken(JOB, run.with_task(began), up_again)
+    is_broken = read_situation._is_broken(JOB, run.with_task(began), up_again)
     return ["a node whose job runs is to be isolated for what was before its boot"] if is_broken else []

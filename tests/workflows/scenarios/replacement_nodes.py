@@ -14,8 +14,8 @@ from nodeheal.domain.recovery.incident import Turn
 from nodeheal.operations import launch_gang
 from nodeheal.operations.engine import conclude
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.jobs.job_replacement_node import release_claims_of_move, release_replacement_nodes
-from nodeheal.services.recovery import build_decision_context
+from nodeheal.services.jobs.job_replacement_node import release_candidates, release_claims_of_move
+from nodeheal.services.recovery import read_situation
 from nodeheal.services.steps import result_of
 from tests.unit.builders import NOW, node, started_job, stored_node, xid
 from tests.unit.test_replacement import A, M, N, Pool
@@ -52,7 +52,7 @@ def its_replacement_node_is_out_of_service_when_it_is_let_go() -> list[str]:
     it.is_written(SPARE, state=NodeState.QUARANTINED, open_incident=mine.incident_id)
     history = it.plain.incidents.history(mine.incident_id)
     history = replace(history, turns=(_turn(Step.DIAGNOSE, is_move=True),))
-    it.does(lambda: release_replacement_nodes(history, it.ports, ACTS))
+    it.does(lambda: release_candidates(history, None, it.ports))
     kept = it.plain.nodes.get(SPARE)
     return [] if kept is not None and kept.state is NodeState.QUARANTINED else ["it is taken for one that may serve"]
 
@@ -70,7 +70,7 @@ def its_spare_is_listed_as_a_free_node_still() -> list[str]:
     turns = (replace(_turn(Step.REPLACE), result=swapped), replace(_turn(Step.DIAGNOSE), result=silent))
     history = replace(it.plain.incidents.history(mine.incident_id), turns=turns)
     job = replace(job, current_run=1)
-    found = it.does(lambda: build_decision_context._ways_out(history, job, run, NO_PAUSES, it.ports, ACTS))
+    found = it.does(lambda: read_situation._ways_out(history, job, run, NO_PAUSES, it.ports, ACTS))
     return ["it stands in for two nodes"] if found["replacement_node"] else []
 
 

@@ -13,11 +13,12 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import MaintenanceWindow, Mode, PoolPolicy, Weekday
 from nodeheal.domain.recovery import guardrails
+from nodeheal.domain.recovery.ending import settled_faults
 from nodeheal.domain.recovery.incident import fingerprint
-from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import JobLeft, TimelineEntry
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.recovery import end_incident
+from nodeheal.services.recovery import carry_out
 from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_decide import Story
@@ -98,7 +99,7 @@ def its_neighbours_fail_while_it_is_rebooted() -> list[str]:
 
 def _is_open(policy: RecoveryPolicy, fault: HealthEvent) -> list[str]:
     story = _in_a_storm(fault)
-    cause = guardrails.breaker_cause(story.history, policy, NOW)
+    cause = guardrails.breaker_cause(Situation(story.history, policy), NOW)
     return [f"the breaker opens: {cause.text}"] if cause is not None else []
 
 
@@ -133,7 +134,7 @@ def a_gang_runs_when_an_incident_of_it_ends() -> list[str]:
     ended = replace(it.plain.incidents.history(mine.incident_id).incident, job_id="llama")
     of_peer = replace(ended, incident_id="inc-peer", node_id=PEER, turn=1)
     it.plain.incidents.incidents["inc-peer"] = of_peer  # type: ignore[attr-defined]
-    it.does(lambda: end_incident._wake_who_waits_for_the_job(ended, it.ports))
+    it.does(lambda: carry_out._wake_incidents_of_job(ended.job_id, ended.incident_id, it.ports))
     return ["the job runs, and who waits for its end is woken"] if it.plain.workflows.resumed else []  # type: ignore[attr-defined]
 
 
@@ -158,8 +159,7 @@ def ec2_does_not_answer_when_a_node_of_ours_is_isolated() -> list[str]:
 def its_job_is_restarted_when_it_is_healed() -> list[str]:
     """What its node had is settled by that, too: told again, it is no news."""
     story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.DONE, "llama runs again")
-    decided, progress = story.next(), read_progress(story.history, ACTS)
-    settled = end_incident._settled(node(), story.history, progress, decided, ACTS)
+    settled = settled_faults(node(), Situation(story.history, ACTS), story.next())
     return [] if list(settled) == [fingerprint(xid(79))] else ["what was healed is healed again"]
 
 

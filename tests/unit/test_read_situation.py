@@ -18,7 +18,7 @@ from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_
 from nodeheal.domain.recovery.timeline import decision_entry
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.recovery.build_decision_context import TIMES_USED, build_decision_context
+from nodeheal.services.recovery.read_situation import TIMES_USED, read_situation
 from nodeheal.services.steps import save_node
 from tests.support.jobs import ecs_job
 from tests.unit.builders import ACT, NOW, memory_ports, node, stored_job, stored_run, xid
@@ -46,7 +46,7 @@ def world(**changes: Any) -> Ports:
 
 
 def around(ports: Ports, history: History | None = None, policy: RecoveryPolicy = POLICY) -> DecisionContext:
-    return build_decision_context(history or story(), ports, policy).context
+    return read_situation(history or story(), ports, policy).history.context
 
 
 def seen(ports: Ports, name: str, node_id: str, seconds_before: float, **changes: Any) -> None:

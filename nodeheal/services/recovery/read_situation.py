@@ -1,4 +1,4 @@
-"""Gathers the facts that a decision needs from outside its incident."""
+"""Reads what a decision, and what follows from it, is made from: the incident's own records, and what is around it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +15,8 @@ from nodeheal.domain.jobs.restarts import is_limit_of_lone_hangs, own_limits
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import DecisionContext, accelerator_scope, job_scope, node_scope
 from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.job_move import needs_no_restart
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.verbs import ESCALATION_STEPS, VERBS
 from nodeheal.ports import Ports
 from nodeheal.services.intake.hangs import seen_hanging_by
@@ -27,19 +29,29 @@ from nodeheal.services.scheduling import takes_commands
 TIMES_USED = 5  # of the newest: what took long last year says little of today
 
 
-def build_decision_context(history: History, ports: Ports, policy: RecoveryPolicy) -> History:
-    """Returns the history with the decision context as it is now."""
+def read_situation(history: History, ports: Ports, policy: RecoveryPolicy) -> Situation:
+    """Returns the incident with what is around it now. Raises NotFound for an unknown node."""
     incident = history.incident
     node = node_of(incident.node_id, ports)
+    job, run = current_run(incident.job_id, ports)
+    context = _context_of(history, node, job, run, ports, policy)
+    is_over = job is not None and needs_no_restart(history, job, run, policy)
+    is_down = job is not None and not is_over and not context.job_is_running
+    return Situation(replace(history, context=context), policy, node, job, run, is_over, is_down)
+
+
+def _context_of(
+    history: History, node: Node, job: Job | None, run: Run | None, ports: Ports, policy: RecoveryPolicy
+) -> DecisionContext:
+    incident = history.incident
     rules, at = policy.correlation, incident.root.observed_at
     own = timedelta(seconds=max(rules.repeat_window_seconds, rules.other_job_window_seconds))
     others = timedelta(seconds=max(rules.window_seconds, policy.breaker.window_seconds))
     observations = tuple(ports.nodes.observations(node.node_id, at - own, node.pool, at - others))
-    job, run = current_run(incident.job_id, ports)
     is_crowd = len({observation.node_id for observation in observations}) >= policy.breaker.min_nodes
     pool, pauses = ports.pools.get(node.pool), ports.pauses.read()
     limits = own_limits(job, seen_hanging_by(history)) if job else ()
-    context = DecisionContext(
+    return DecisionContext(
         provider=node.provider,
         takes_commands=takes_commands(node, ports.scheduler_of(node)),
         # Read only where it can matter: without a recent count, listing 10,000 nodes takes a second.
@@ -62,7 +74,6 @@ def build_decision_context(history: History, ports: Ports, policy: RecoveryPolic
         **_ways_out(history, job, run, pauses, ports, policy),
         pauses=pauses,
     )
-    return replace(history, context=context)
 
 
 def _ways_out(

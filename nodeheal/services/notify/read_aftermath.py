@@ -5,31 +5,23 @@ from dataclasses import replace
 from nodeheal.contract.names import JOB_SOURCE
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Family, NextStepCondition
-from nodeheal.domain.faults.assessment import assess_faults
-from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.humanize import all_of
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.restarts import limit_of_application
-from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
-from nodeheal.domain.recovery.incident import History, Incident
-from nodeheal.domain.recovery.progress import Progress, is_the_programs
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
-from nodeheal.services.notify.compose_needed import Situation
+from nodeheal.services.notify.compose_needed import Aftermath
 
 
-def read_situation(
-    history: History, seen: Progress, decided: Decision, job: Job | None, ports: Ports, policy: RecoveryPolicy
-) -> Situation:
-    """Reads what the email about an ended incident has to know beside its history."""
-    fault = assess_faults(history, policy).fault
-    is_own = is_the_programs(fault, seen)
-    is_shown = is_own and decided.ending is Ending.HANDED_TO_A_HUMAN
-    run = ports.jobs.get_run(job.job_id, job.current_run) if job is not None and is_shown else None
-    known = Situation(job, run, is_own, which_restart(job, history.incident, ports))
-    is_untouched = decided.ending is Ending.OBSERVED_ONLY and decided.is_held_back and seen.isolation is None
-    return _blocked(known, history.incident, fault, seen, ports, policy) if is_untouched else known
+def read_aftermath(situation: Situation, decided: Decision, ports: Ports) -> Aftermath:
+    """Reads what the email about an ended incident has to know beside its situation."""
+    aftermath = Aftermath(which_restart(situation.job, situation.history.incident, ports))
+    is_untouched = decided.ending is Ending.OBSERVED_ONLY and decided.is_held_back
+    is_untouched = is_untouched and situation.progress.isolation is None
+    return _blocked(aftermath, situation, ports) if is_untouched else aftermath
 
 
 def which_restart(job: Job | None, incident: Incident, ports: Ports) -> str:
@@ -44,10 +36,9 @@ def which_restart(job: Job | None, incident: Incident, ports: Ports) -> str:
     return f"{told}. {then} next failure is not restarted, and goes to a human."
 
 
-def _blocked(
-    known: Situation, incident: Incident, fault: Fault, seen: Progress, ports: Ports, policy: RecoveryPolicy
-) -> Situation:
+def _blocked(aftermath: Aftermath, situation: Situation, ports: Ports) -> Aftermath:
     """The same where a guardrail keeps nodeheal from acting. A pause, or a node that is opted out, binds operators."""
+    incident, fault, policy = situation.history.incident, situation.assessment.fault, situation.policy
     node_id, now = incident.node_id, ports.clock()
     pauses = ports.pauses.read()
     held = {node_id: pauses.of_node(node_id, now), incident.pool: pauses.of_pool(incident.pool, now)}
@@ -55,10 +46,10 @@ def _blocked(
     verbs = [action for action in fault.ladder[fault.start :] if VERBS[action].takes_node_out]
     is_observed = bool(verbs) and policy.pool(incident.pool).mode_of(verbs[0]) is Mode.observe
     if not (paused or is_observed or policy.why_only_observe(node_id, incident.pool, now)):
-        return known
+        return aftermath
     askable = [action for action in verbs if VERBS[action].is_askable]
     may_ask = bool(askable) and not incident.needs_proof_only and not policy.why_opted_out(node_id)
     request = askable[0] if may_ask else None
-    is_training = incident.job_id is not None and not seen.job_is_down and not seen.job_is_over
+    is_training = incident.job_id is not None and not situation.job_is_down and not situation.job_is_over
     at_job_end = fault.next_rung is NextStepCondition.job_end and is_training
-    return replace(known, is_blocked=True, paused=paused, request=request, at_job_end=at_job_end)
+    return replace(aftermath, is_blocked=True, paused=paused, request=request, at_job_end=at_job_end)
