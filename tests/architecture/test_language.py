@@ -125,7 +125,7 @@ ALLOWED = {
     ("docs/reference/faults.md", "guest"): "the vendor's word for a virtual machine",
     ("docs/adr/0027-job-files.md", "blow"): "a verb",
     ("docs/runbooks/budget-full.md", "rung"): "of an alarm",
-    ("tests/workflows/fuse.py", "blows"): "a verb: what a fuse does",
+    ("tests/support/fuse.py", "blows"): "a verb: what a fuse does",
     ("sandbox/*", "[Ss]tand-ins?"): "a program that takes the place of a real one",
     ("tests/*", "[Ss]tand-ins?"): "a program that takes the place of a real one",
     ("docs/fidelity.md", "stand-in"): "a program that takes the place of a real one",

@@ -13,7 +13,7 @@ from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.test_job_controllers import PYTORCH_JOBS, pytorch_job
-from tests.unit.builders import node
+from tests.support.builders import node
 
 RULES = [
     {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["create"]},

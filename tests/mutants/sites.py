@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.workflows.reads import READS
+from tests.support.reads import READS
 
 ROOT = Path(__file__).resolve().parents[2]
 _CLAIMS = ("is_", "has_", "may_", "was_", "can_", "should_", "are_", "asks_", "needs_")

@@ -20,9 +20,9 @@ from nodeheal.contract import names
 from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.ports import Ports
+from tests.support.agent_fakes import PUBLIC_KEY
+from tests.support.builders import NOW, FrozenClock
 from tests.twins.test_stores import clock, dynamo_ports, ports
-from tests.unit.agent.fakes import PUBLIC_KEY
-from tests.unit.builders import NOW, FrozenClock
 
 __all__ = ["clock", "ports"]  # fixtures
 

@@ -27,7 +27,7 @@ from nodeheal.domain.fleet.machine import (
     alternatives_of,
 )
 from nodeheal.ports.compute import Machines
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 TYPE = "p5.48xlarge"
 GROUP = "trainers"

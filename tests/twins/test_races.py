@@ -22,8 +22,8 @@ from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.ports.messaging import Delivery, Message
+from tests.support.builders import NOW, FrozenClock, node, xid
 from tests.twins.test_stores import _incident, dynamo_ports
-from tests.unit.builders import NOW, FrozenClock, node, xid
 
 CLOCK = FrozenClock()
 

@@ -12,9 +12,9 @@ from nodeheal.contract.vocabulary import EndCause
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import GangTask
 from nodeheal.ports.scheduler import GangLauncher, RankStatus
+from tests.support.builders import NOW
 from tests.support.jobs import TRAINING
 from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
-from tests.unit.builders import NOW
 
 RANKS = [GangTask("a", rank, "boot-1", f"{ARN}-{rank}", f"{TASK}-{rank}") for rank in range(5)]
 ENDED, RUNS, DARK, FORGOTTEN, LOST = RANKS

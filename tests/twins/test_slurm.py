@@ -20,8 +20,8 @@ from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 from nodeheal.parsers.slurm_report import pack
 from nodeheal.ports.scheduler import Drained, NodePlacement
 from nodeheal.services.scheduling import restarts_stopped
+from tests.support.builders import NOW, node
 from tests.twins.test_world import Aws, aws, on_ssm  # noqa: F401
-from tests.unit.builders import NOW, node
 
 HEAD = "i-0c0000000000000ff"
 FIRST, SECOND = "i-0000000a", "i-0000000b"

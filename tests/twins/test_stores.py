@@ -38,9 +38,9 @@ from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.recovery.incident import Incident, decision_entry, event_entry, incident_id_of
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import Ports
+from tests.support.builders import NOW, FrozenClock, memory_ports, node, under_way, xid
 from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, under_way, xid
-from tests.workflows.walker import load
+from tests.support.walker import load
 
 REBOOTS = AttemptLimit(group=Action.REBOOT, limit=2, window_seconds=3600)
 REPLACEMENTS = AttemptLimit(group=Action.REPLACE, limit=2, window_seconds=3600)

@@ -12,8 +12,8 @@ from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask, dumped, stopped_tasks
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports.scheduler import NodePlacement
+from tests.support.builders import NOW, node
 from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
-from tests.unit.builders import NOW, node
 
 PLACEMENT = NodePlacement(ARN, is_schedulable=True)
 OVERRIDES = {"containerOverrides": [{"name": "main", "command": ["--shard", "7"]}]}

@@ -33,8 +33,8 @@ from nodeheal.ports.commands import Command, CommandStatus, SignUpload
 from nodeheal.ports.compute import Started
 from nodeheal.ports.messaging import Delivery, Message, Way
 from nodeheal.ports.scheduler import Drained, NodePlacement
+from tests.support.builders import NOW, FrozenClock, node
 from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, FrozenClock, node
 
 ARN = "arn:aws:ecs:us-east-1:111122223333:container-instance/training/0123456789abcdef"
 TASK = "arn:aws:ecs:us-east-1:111122223333:task/training/0123456789abcdef"

@@ -20,7 +20,7 @@ from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs import ask_after_ranks as ranks
 from nodeheal.services.jobs.ask_after_ranks import FORGOTTEN, ask_after_ranks
 from nodeheal.services.jobs.runs import await_end
-from tests.unit.builders import NOW, FrozenClock, gang_under_way, scheduler_in, started_job, stored_job
+from tests.support.builders import NOW, FrozenClock, gang_under_way, scheduler_in, started_job, stored_job
 from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
     TOKEN,
     A,

@@ -11,7 +11,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, xid
+from tests.support.builders import ACT, xid
 from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
     A,
     B,

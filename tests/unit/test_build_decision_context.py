@@ -19,8 +19,8 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.build_decision_context import TIMES_USED, build_decision_context
 from nodeheal.services.steps import save_node
+from tests.support.builders import ACT, NOW, memory_ports, node, stored_job, stored_run, xid
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, NOW, memory_ports, node, stored_job, stored_run, xid
 
 NODE = node().node_id
 OTHER = "mi-0bbbbbbbbbbbbbbbb"

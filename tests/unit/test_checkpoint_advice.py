@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nodeheal.api.job_views import AdviceView
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.domain.jobs.checkpoint_advice import advice_of, daly_seconds, loss_share, mtbf_of, young_seconds
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 from tests.unit.test_goodput import THREE_RUNS, at, job, run
 
 writes = st.floats(min_value=0.1, max_value=3_600)

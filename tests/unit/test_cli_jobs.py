@@ -27,9 +27,9 @@ from nodeheal.ports import Ports
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.steps import save_node
 from tests.support.acts import MemoryControlPlane
+from tests.support.builders import ACT, NOW, FrozenClock, behave_as, memory_ports, node, stored_job, stored_run
+from tests.support.job_cluster import JobCluster, fails, is_recovered
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, NOW, FrozenClock, behave_as, memory_ports, node, stored_job, stored_run
-from tests.workflows.job_cluster import JobCluster, fails, is_recovered
 
 RUN = CliRunner()
 TRAINER = TaskDefinition(
@@ -651,7 +651,7 @@ def test_a_node_that_was_only_announced_does_not_make_a_pool(world: World, tmp_p
 
 
 def test_a_job_of_a_file_keeps_what_only_overrides_can_carry() -> None:
-    from tests.workflows.job_cluster import spec
+    from tests.support.job_cluster import spec
 
     job = ecs_job_of(spec(command=("python", "x.py"), environment={"A": "b"}), "training", "trainer:1", NOW)
 

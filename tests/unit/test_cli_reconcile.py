@@ -10,7 +10,7 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.acts import RecordsReconciled
 from tests.support.acts import MemoryControlPlane
-from tests.unit.builders import ACT
+from tests.support.builders import ACT
 from tests.unit.test_reconcile_records import A, Restored
 
 RUN = CliRunner()

@@ -10,7 +10,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import ACT, xid
+from tests.support.builders import ACT, xid
 from tests.unit.test_steps import A, C, Incident
 
 

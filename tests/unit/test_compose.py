@@ -40,14 +40,14 @@ from nodeheal.services.notify.layout import plain
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from stacks.settings import Settings
 from tests.support.acts import requested
+from tests.support.builders import ACT, NOW, node, xid
+from tests.support.fake_cluster import BROKEN, FakeCluster
+from tests.support.job_cluster import spec
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_decide_among_others import crowd, with_policy
 from tests.unit.test_job_move import broken, took
 from tests.unit.test_runbooks import must_parse
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
-from tests.workflows.job_cluster import spec
 
 HUMAN = Ending.HANDED_TO_A_HUMAN
 ARN = "arn:aws:states:eu-west-1:111122223333:stateMachine:nodeheal-recover-node"

@@ -31,9 +31,9 @@ from nodeheal.contract.acts import Drain
 from nodeheal.contract.vocabulary import ActKind
 from nodeheal.services.intake.ingest import ingest
 from tests.support.acts import MemoryControlPlane
+from tests.support.builders import ACT, memory_ports, node, xid
 from tests.support.cognito import Cognito, Person, cognito, signed
 from tests.support.console import deployment_of
-from tests.unit.builders import ACT, memory_ports, node, xid
 
 HOST = "a1b2c3d4e5.execute-api.eu-west-1.amazonaws.com"
 OWN = f"https://{HOST}"

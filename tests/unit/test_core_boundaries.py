@@ -41,15 +41,15 @@ from nodeheal.services.recovery.build_decision_context import is_running
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, stored_run, xid
-from tests.unit.step_functions import run_diagnostics
+from tests.support.builders import ACT, NOW, memory_ports, node, scheduler_in, stored_run, xid
+from tests.support.fake_cluster import PEER, FakeCluster
+from tests.support.step_functions import run_diagnostics
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_decide_among_others import later, no_gpus, seen, with_policy
 from tests.unit.test_regressions import healed, restarted_for_an_application_fault
 from tests.unit.test_replay import fault, replayed, steps
 from tests.unit.test_steps import A, B, C, Incident
 from tests.unit.test_wait_for_news import take
-from tests.workflows.fake_cluster import PEER, FakeCluster
 
 NODE = xid().node_id
 OTHER, THIRD = "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"

@@ -15,7 +15,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode, PoolPolicy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_id_of
-from tests.unit.builders import ACT, NOW, xid
+from tests.support.builders import ACT, NOW, xid
 
 SPARE = "mi-0spare"
 OBSERVE = RecoveryPolicy()

@@ -20,7 +20,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import MaintenanceWindow, Mode, Override, PoolPolicy, Weekday
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import Observation, accelerator_scope, node_scope, observation_of
-from tests.unit.builders import ACT, NOW, xid
+from tests.support.builders import ACT, NOW, xid
 from tests.unit.test_decide import SPARE, Story, steps_of
 
 NODE = xid().node_id

@@ -13,9 +13,9 @@ from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.recovery.incident import History, Incident, Turn, decision_entry
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.services.recovery import end_incident
-from tests.unit.builders import ACT, NOW, memory_ports, stored_job, xid
+from tests.support.builders import ACT, NOW, memory_ports, stored_job, xid
+from tests.support.fake_cluster import BROKEN, FakeCluster, without_job
 from tests.unit.test_regressions_of_guardrails import left_to_an_incident_that_asks
-from tests.workflows.fake_cluster import BROKEN, FakeCluster, without_job
 
 STEPS = (
     (Step.ISOLATE, Outcome.DONE, 10),

@@ -24,8 +24,8 @@ from nodeheal.services.operators.operator_guardrails import pause_node
 from nodeheal.services.recovery.spares import claim_spare
 from nodeheal.services.steps import save_node
 from tests.support.acts import MemoryControlPlane, requested
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 from tests.support.enrolment import enroll, retire
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 
 NODE = node().node_id
 BOTH = {(Registry.SSM, NODE), (Registry.SCHEDULER, NODE)}

@@ -24,8 +24,8 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.recovery.decision_context import node_scope
+from tests.support.builders import ACT, NOW, xid
 from tests.support.pauses import pause_of_pool
-from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_guardrails import APPROVE, FULL, OPEN, no_capacity, waited

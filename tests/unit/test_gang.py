@@ -9,7 +9,7 @@ import pytest
 from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.domain.jobs.gang import RunStatus, ending_text, first_end, first_failure, overdue, run_status
 from nodeheal.domain.jobs.job import GangTask, Run
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 
 def task(

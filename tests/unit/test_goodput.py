@@ -13,8 +13,8 @@ from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.jobs.goodput import Goodput, goodput_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.recovery.incident import Incident
+from tests.support.builders import NOW, xid
 from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, xid
 
 # Incident names hold no "/": what a run was launched for is INCIDENT/TURN.
 RESTARTED = "inc-1/4"

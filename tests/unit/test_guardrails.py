@@ -24,8 +24,8 @@ from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.confirmation import ANSWER_MARGIN_SECONDS
 from nodeheal.domain.recovery.decision_context import Observation, node_scope
+from tests.support.builders import ACT, NOW, xid
 from tests.support.pauses import pause_of_node, pause_of_pool
-from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, with_policy
 

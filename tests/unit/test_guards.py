@@ -17,8 +17,8 @@ from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.return_to_service import return_to_service
-from tests.unit.builders import ACT, NOW, scheduler_in, stored_job, stored_run, xid
-from tests.unit.step_functions import isolate_node, reboot_node, replace_node, run_diagnostics
+from tests.support.builders import ACT, NOW, scheduler_in, stored_job, stored_run, xid
+from tests.support.step_functions import isolate_node, reboot_node, replace_node, run_diagnostics
 from tests.unit.test_decide import OBSERVE, SPARE, Story
 from tests.unit.test_regressions import healed
 from tests.unit.test_steps import LLAMA, A, C, Incident

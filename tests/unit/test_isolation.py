@@ -7,8 +7,8 @@ from typing import Any
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.return_to_service import return_to_service
-from tests.unit.builders import ACT, scheduler_in
-from tests.unit.step_functions import isolate_node
+from tests.support.builders import ACT, scheduler_in
+from tests.support.step_functions import isolate_node
 from tests.unit.test_steps import A, Incident
 
 # More calls than any of these steps makes: what is longer would not be crashed at its end.

@@ -24,8 +24,8 @@ from nodeheal.operations.verbs import operation_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.decide_next_step import decide_next_step
-from tests.unit.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, stored_node, xid
-from tests.unit.step_functions import isolate_node
+from tests.support.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, stored_node, xid
+from tests.support.step_functions import isolate_node
 from tests.unit.test_isolation import Crash, crashing
 
 NAMES = [f"mi-{number:02d}" for number in range(14)]

@@ -8,7 +8,7 @@ import pytest
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Outcome, Provider, Step
 from nodeheal.domain.policy.policy_models import Mode, Override, PoolPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
-from tests.unit.builders import ACT, xid
+from tests.support.builders import ACT, xid
 from tests.unit.test_decide import SPARE, Story
 
 MOVES = ACT.model_copy(update={"move_job_seconds": 120})

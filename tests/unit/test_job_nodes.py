@@ -7,8 +7,8 @@ import pytest
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import claim
 from nodeheal.services.operators.operator_guardrails import pause_node
+from tests.support.builders import ACT, FrozenClock, memory_ports, node, stored_node
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, FrozenClock, memory_ports, node, stored_node
 
 JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1)
 

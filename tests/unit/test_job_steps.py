@@ -41,8 +41,7 @@ from nodeheal.services.jobs.judge_checks import ROUNDS, judge_checks
 from nodeheal.services.jobs.runs import recovery_of
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
-from tests.support.jobs import ecs_job
-from tests.unit.builders import (
+from tests.support.builders import (
     ACT,
     CHECK,
     NOW,
@@ -59,6 +58,7 @@ from tests.unit.builders import (
     waiting,
     xid,
 )
+from tests.support.jobs import ecs_job
 
 A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"
 TOKEN = "token-1"

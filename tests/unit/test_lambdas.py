@@ -45,7 +45,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.recovery import new_machine
 from tests.support.acts import does, requested
-from tests.unit.builders import (
+from tests.support.builders import (
     ACT,
     DIAGNOSTICS,
     EVIDENCE,
@@ -58,9 +58,9 @@ from tests.unit.builders import (
     waiting,
     xid,
 )
-from tests.unit.foreign import MACHINE, machine, recorded
-from tests.unit.signing import KEYS, ROLE, signed_by
-from tests.unit.step_functions import freeze_evidence, isolate_node, reboot_node, run_diagnostics
+from tests.support.foreign import MACHINE, machine, recorded
+from tests.support.signing import KEYS, ROLE, signed_by
+from tests.support.step_functions import freeze_evidence, isolate_node, reboot_node, run_diagnostics
 from tests.unit.test_approval import LINKS, Asked
 from tests.unit.test_guards import lost
 from tests.unit.test_steps import A, C, Incident

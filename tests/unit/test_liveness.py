@@ -18,7 +18,7 @@ from nodeheal.domain.fleet.liveness import (
     judge,
 )
 from nodeheal.domain.policy.policy_models import Breaker
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 RULES = Silence()
 SSM_LOST = ProbeAnswer("SSM", is_up=False, text="connection lost")

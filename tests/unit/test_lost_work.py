@@ -9,7 +9,7 @@ import pytest
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.jobs.lost_work import lost_work_text, start_text, steps_lost
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 from tests.unit.test_goodput import account, job, run
 
 FIRST = run(1, 0, 100, 1_000)

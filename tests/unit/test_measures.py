@@ -29,7 +29,7 @@ from nodeheal.services.measure_pools import measure_pools
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import sweep
 from stacks.settings import REPOSITORY
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way, xid
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way, xid
 from tests.unit.test_approval import Asked
 from tests.unit.test_decide import Story
 from tests.unit.test_lambdas import World, batch, on_bus, world

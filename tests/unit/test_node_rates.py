@@ -6,7 +6,7 @@ from nodeheal.contract.health_event import NodeBooted
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.node_rates import ANSWERS_A_MINUTE, REPORTS_A_MINUTE
 from nodeheal.services.intake.wakeup import on_node_booted
-from tests.unit.builders import ACT, xid
+from tests.support.builders import ACT, xid
 from tests.unit.test_steps import A, C, Incident
 
 

@@ -25,9 +25,9 @@ from nodeheal.services.notify.compose_job import (
 )
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.notify_job_lifecycle import notify_of_start
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, stored_job
+from tests.support.job_cluster import NODES, spec
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, stored_job
-from tests.workflows.job_cluster import NODES, spec
 
 ADA = Owner("ada@example.com", "Ada Lovelace")
 HOUR = timedelta(hours=1)

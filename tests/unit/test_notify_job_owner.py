@@ -27,8 +27,8 @@ from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending, notify_owner_of_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.steps import result_of
-from tests.unit.builders import ACT, NOW, scheduler_in, stored_job, stored_run, xid
-from tests.unit.step_functions import isolate_node, replace_node
+from tests.support.builders import ACT, NOW, scheduler_in, stored_job, stored_run, xid
+from tests.support.step_functions import isolate_node, replace_node
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, C, Incident

@@ -21,7 +21,7 @@ from nodeheal.adapters.aws.policy_documents import (
 from nodeheal.contract import names
 from nodeheal.domain.errors import Conflict, NotFound
 from tests.support.appconfig import PLACE, FakeAppConfig, Json
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 
 class FakeStacks:

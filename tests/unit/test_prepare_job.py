@@ -14,7 +14,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.jobs.prepare_job import Plan, differences, file_doubts, prepare_job
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from tests.support.acts import does
-from tests.unit.builders import ACT, behave_as, memory_ports, node
+from tests.support.builders import ACT, behave_as, memory_ports, node
 
 TRAINER = TaskDefinition("trainer:7", (Container("trainer"),))
 SAVED = {"checkpoints": {"directory": "/fsx/llama"}}

@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Step, VerbN
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import place_of, wake_after_reset, wake_all, wake_for_free_slots, wake_queue
-from tests.unit.builders import ACT, NOW, memory_ports, node, under_way, xid
+from tests.support.builders import ACT, NOW, memory_ports, node, under_way, xid
 from tests.unit.test_decide_among_others import with_policy
 
 WAITS = Decision(step=Step.WAIT, awaits=Awaited.BUDGET, reason="full", node_id="mi-1", action=Action.REBOOT)

@@ -12,8 +12,8 @@ from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.machine import Machine
 from nodeheal.operations.engine import conclude
 from nodeheal.ports.commands import CommandStatus
-from tests.unit.builders import waiting
-from tests.unit.step_functions import reboot_node
+from tests.support.builders import waiting
+from tests.support.step_functions import reboot_node
 from tests.unit.test_steps import A, Incident
 
 

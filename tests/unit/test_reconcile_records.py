@@ -26,8 +26,7 @@ from nodeheal.services.sweep import page_gone_back
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.injected_failures import How, InjectedFailure
 from tests.support.acts import ADA
-from tests.support.jobs import ecs_job
-from tests.unit.builders import (
+from tests.support.builders import (
     ACT,
     NOW,
     job_under_way,
@@ -40,8 +39,9 @@ from tests.unit.builders import (
     under_way,
     xid,
 )
-from tests.workflows.fuse import Fuse, fused
-from tests.workflows.places import place_called, places
+from tests.support.fuse import Fuse, fused
+from tests.support.jobs import ecs_job
+from tests.support.places import place_called, places
 
 MODULE = "services/operators/reconcile_records.py"
 A, C = node().node_id, "mi-0c"

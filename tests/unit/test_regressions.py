@@ -18,7 +18,7 @@ from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import ACT, as_rank, scheduler_in, stored_job, stored_run, xid
+from tests.support.builders import ACT, as_rank, scheduler_in, stored_job, stored_run, xid
 from tests.unit.test_steps import A, B, C, Incident
 
 

@@ -17,9 +17,7 @@ from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
-from tests.support.enrolment import retire
-from tests.support.jobs import ecs_job
-from tests.unit.builders import (
+from tests.support.builders import (
     FrozenClock,
     commands_in,
     memory_ports,
@@ -29,7 +27,9 @@ from tests.unit.builders import (
     stored_job,
     waiting,
 )
-from tests.unit.step_functions import reboot_node
+from tests.support.enrolment import retire
+from tests.support.jobs import ecs_job
+from tests.support.step_functions import reboot_node
 from tests.unit.test_regressions_of_guardrails import lost_call
 from tests.unit.test_steps import A, Incident
 

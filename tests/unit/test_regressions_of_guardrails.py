@@ -41,9 +41,10 @@ from nodeheal.services.recovery.wait_for_news import wait_for_news
 from nodeheal.services.steps import save_node
 from nodeheal.services.sweep import sweep
 from tests.support.approvals import both
+from tests.support.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, stored_node, stored_run, xid
+from tests.support.fake_cluster import FakeCluster
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, stored_node, stored_run, xid
-from tests.unit.step_functions import isolate_node
+from tests.support.step_functions import isolate_node
 from tests.unit.test_approval import Asked
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, seen, with_policy
@@ -53,7 +54,6 @@ from tests.unit.test_replacement import N, Pool
 from tests.unit.test_runbooks import must_parse
 from tests.unit.test_steps import A, B, C, Incident
 from tests.unit.test_two_nodes_of_one_job import OTHER, healed
-from tests.workflows.fake_cluster import FakeCluster
 
 LATER = NOW + timedelta(hours=1)
 

@@ -36,7 +36,7 @@ from nodeheal.services.intake import wakeup
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery import new_machine
 from nodeheal.services.recovery.retire_broken import retire_broken
-from tests.unit.builders import (
+from tests.support.builders import (
     ACT,
     NOW,
     FrozenClock,
@@ -50,7 +50,7 @@ from tests.unit.builders import (
     waiting,
     xid,
 )
-from tests.unit.step_functions import as_step, isolate_node, replace_node
+from tests.support.step_functions import as_step, isolate_node, replace_node
 
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
 N, M = "i-0cccccccccccccccc", "i-0dddddddddddddddd"

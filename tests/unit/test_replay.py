@@ -20,7 +20,7 @@ from nodeheal.contract.vocabulary import Family, NodeState, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.services.operators.replay import Clock, Pace, Past, Replay, Replayed, in_order
-from tests.unit.builders import ACT, NOW, xid
+from tests.support.builders import ACT, NOW, xid
 
 A, B, C = xid().node_id, "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 HOUR = 3_600

@@ -61,7 +61,7 @@ from nodeheal.services.recovery import (
 )
 from nodeheal.services.saving import change_job, node_of
 from nodeheal.services.steps import token_of, where_to_look
-from tests.unit.builders import (
+from tests.support.builders import (
     ACT,
     NOW,
     FrozenClock,

@@ -29,8 +29,7 @@ from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.return_to_service import return_to_service
-from tests.support.jobs import ecs_job
-from tests.unit.builders import (
+from tests.support.builders import (
     ACT,
     DIAGNOSTICS,
     EVIDENCE,
@@ -48,7 +47,8 @@ from tests.unit.builders import (
     waiting,
     xid,
 )
-from tests.unit.step_functions import freeze_evidence, isolate_node, reboot_node, replace_node, run_diagnostics
+from tests.support.jobs import ecs_job
+from tests.support.step_functions import freeze_evidence, isolate_node, reboot_node, replace_node, run_diagnostics
 
 if TYPE_CHECKING:
     from nodeheal.ports import Ports

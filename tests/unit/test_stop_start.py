@@ -14,8 +14,8 @@ from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.fleet.machine import Machine, Power
 from nodeheal.operations.engine import conclude, machine_stopped
 from nodeheal.services.intake.wakeup import on_node_booted
-from tests.unit.builders import ACT, waiting
-from tests.unit.step_functions import as_step, reboot_node
+from tests.support.builders import ACT, waiting
+from tests.support.step_functions import as_step, reboot_node
 from tests.unit.test_steps import A, Incident
 
 if TYPE_CHECKING:

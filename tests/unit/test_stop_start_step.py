@@ -8,7 +8,7 @@ from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Outcome, Provider, Refusal, Step
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import VERBS
-from tests.unit.builders import ACT, xid
+from tests.support.builders import ACT, xid
 from tests.unit.test_decide import Story, steps_of
 from tests.unit.test_decide_among_others import with_policy
 

@@ -7,7 +7,7 @@ from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome,
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import launch_gang
 from nodeheal.services.intake.ingest import ingest
-from tests.unit.builders import ACT, xid
+from tests.support.builders import ACT, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_steps import B, Incident
 

@@ -30,11 +30,11 @@ from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import ACT, NOW, REQUEUES, behave_as, behave_as_requeueing, scheduler_in, xid
-from tests.unit.step_functions import isolate_node
+from tests.support.builders import ACT, NOW, REQUEUES, behave_as, behave_as_requeueing, scheduler_in, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.step_functions import isolate_node
 from tests.unit.test_isolation import CALLS_AT_MOST, Crash, crashing
 from tests.unit.test_steps import Incident
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 STOPS = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})})
 EVALUATION = UnmanagedTask("arn:task/training/1111", "nightly-eval:3", "cron", may_be_stopped=True)

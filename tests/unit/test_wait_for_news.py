@@ -15,7 +15,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.storage import OperationStore
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.recovery.wait_for_news import wait_for_news, waiting_for_news
-from tests.unit.builders import ACT, NOW, xid
+from tests.support.builders import ACT, NOW, xid
 from tests.unit.test_steps import C, Incident
 
 REMAP = 63  # a row remap lets its job finish first

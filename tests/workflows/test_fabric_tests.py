@@ -20,8 +20,8 @@ from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from nodeheal.services.intake import wakeup
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, commands_in
-from tests.workflows.job_cluster import NODES, JobCluster, finishes
+from tests.support.builders import ACT, commands_in
+from tests.support.job_cluster import NODES, JobCluster, finishes
 
 A, B, C, D = NODES
 TESTED = [

@@ -14,10 +14,10 @@ from nodeheal.services.operators.answer_approval import answer_approval
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import NOW, node, xid
+from tests.support.builders import NOW, node, xid
+from tests.support.fake_cluster import BROKEN, PEER, FakeCluster
+from tests.support.walker import Walk
 from tests.unit.test_decide_among_others import with_policy
-from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
-from tests.workflows.walker import Walk
 
 APPROVE = with_policy(default_pool={"mode": "approve", "budget": {"max_nodes": 1, "max_percent": 100}})
 

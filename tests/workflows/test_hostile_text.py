@@ -24,9 +24,9 @@ from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from tests.support.acts import requested
 from tests.support.approvals import both
-from tests.unit.builders import ACT, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
-from tests.workflows.walker import STATE_MACHINES, Error, Json, load, walk
+from tests.support.builders import ACT, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.walker import STATE_MACHINES, Error, Json, load, walk
 
 STEMS = sorted(path.name.removesuffix(".asl.json") for path in STATE_MACHINES.glob("*.asl.json"))
 

@@ -15,13 +15,13 @@ from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.injected_failures import How, InjectedFailure
+from tests.support.builders import node
+from tests.support.fuse import Fuse
+from tests.support.job_cluster import NODES, fails, finishes, is_recovered
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import node
+from tests.support.walker import Error, Walk
 from tests.workflows.breaking_job import FusedJob
-from tests.workflows.fuse import Fuse
-from tests.workflows.job_cluster import NODES, fails, finishes, is_recovered
 from tests.workflows.test_fabric_tests import WITH_FABRIC
-from tests.workflows.walker import Error, Walk
 
 TOLD_AT_MOST = 3
 CALLS, A_TEST = 312, 24  # more than the story makes: a test says so

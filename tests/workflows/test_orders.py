@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from nodeheal.contract.vocabulary import Verdict
-from tests.workflows.fake_cluster import BROKEN
+from tests.support.fake_cluster import BROKEN
 from tests.workflows.orders import (
     AGAIN,
     BOOT,

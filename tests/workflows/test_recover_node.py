@@ -8,8 +8,8 @@ from nodeheal.contract import names
 from nodeheal.contract.notification import SUBJECT_CHARACTERS
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Ending, Outcome, Step
-from tests.workflows.steps import DEADLINE_SECONDS, INCIDENT, NODE, decision, result
-from tests.workflows.walker import EXECUTION_ARN, TASK_TOKEN, TIMEOUT, Error, Sequence, Walk, walk
+from tests.support.steps import DEADLINE_SECONDS, INCIDENT, NODE, decision, result
+from tests.support.walker import EXECUTION_ARN, TASK_TOKEN, TIMEOUT, Error, Sequence, Walk, walk
 
 GIVEN = {"incident_id": INCIDENT, "node_id": NODE}
 CLOSE = decision(Step.CLOSE, Ending.RECOVERED)

@@ -20,11 +20,11 @@ from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
 from tests.support.acts import does
+from tests.support.builders import ACT, scheduler_in, xid
+from tests.support.job_cluster import NODES, Happening, JobCluster, Json, fails, finishes, is_recovered, spec
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, scheduler_in, xid
+from tests.support.walker import Error, walk
 from tests.unit.test_decide_among_others import with_policy
-from tests.workflows.job_cluster import NODES, Happening, JobCluster, Json, fails, finishes, is_recovered, spec
-from tests.workflows.walker import Error, walk
 
 A, B, C, D = NODES
 TO_THE_LAUNCH = [

@@ -6,9 +6,9 @@ from nodeheal.contract.vocabulary import Action, Confirmation, Escalation, Incid
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.release_node import release_node
-from tests.unit.builders import ACT, scheduler_in, stored_job, waiting, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster, without_job
-from tests.workflows.walker import Error, Walk
+from tests.support.builders import ACT, scheduler_in, stored_job, waiting, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster, without_job
+from tests.support.walker import Error, Walk
 
 BROKEN_FUNCTION = Error("Lambda.Unknown", "Traceback: …")
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.unit.agent.fakes import NodeFolder
+from tests.support.agent_fakes import NodeFolder
 
 DOCUMENTS = Path(__file__).parents[3] / "packaging" / "ssm"
 PATIENCE_SECONDS = 60

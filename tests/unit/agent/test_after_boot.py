@@ -19,7 +19,7 @@ from nodeheal.agent.node_commands import diag
 from nodeheal.agent.runtime import orders
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.config import AgentConfig, load
-from tests.unit.agent.fakes import IDENTITY, NodeFolder
+from tests.support.agent_fakes import IDENTITY, NodeFolder
 
 ORDER = {"level": "2", "checks": "dcgm,efa", "first": "pcie", "request_id": "inc-1-2.0af", "expires_at": "1790000000"}
 

@@ -17,7 +17,7 @@ from nodeheal.agent.main import EXIT_CONFIG, main
 from nodeheal.agent.node_commands import all_commands
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from sandbox.toml import toml
-from tests.unit.agent.fakes import (
+from tests.support.agent_fakes import (
     PATIENCE_SECONDS,
     XID_79,
     Answer,

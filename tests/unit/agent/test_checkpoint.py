@@ -9,8 +9,8 @@ import pytest
 from nodeheal.agent.commands.parser import EXIT_USAGE
 from nodeheal.agent.main import main
 from sandbox.toml import toml
+from tests.support.agent_fakes import NodeFolder
 from tests.unit.agent.documents import Ended, run_document
-from tests.unit.agent.fakes import NodeFolder
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -11,7 +11,7 @@ from nodeheal.agent.commands.copy_credentials import copy_credentials
 from nodeheal.agent.main import main
 from nodeheal.agent.transport.credentials import CredentialChain
 from nodeheal.agent.transport.sigv4 import Credentials
-from tests.unit.agent.fakes import FakeTime
+from tests.support.agent_fakes import FakeTime
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 DONE, NOT_COPIED = 0, 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stacks.settings import REPOSITORY
-from tests.unit.agent.fakes import NodeFolder
+from tests.support.agent_fakes import NodeFolder
 from tests.unit.agent.test_prometheus import everything
 
 FOLDER = REPOSITORY / "docs" / "dashboards"

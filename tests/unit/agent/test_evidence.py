@@ -29,7 +29,7 @@ from nodeheal.contract.health_event import EvidenceFrozen
 from nodeheal.contract.steps import Accusation
 from nodeheal.contract.vocabulary import Confirmation
 from nodeheal.domain.policy.policy_models import Evidence
-from tests.unit.agent.fakes import PATIENCE_SECONDS, XID_79, FakeEventBridge, NodeFolder, kernel_line
+from tests.support.agent_fakes import PATIENCE_SECONDS, XID_79, FakeEventBridge, NodeFolder, kernel_line
 
 REPOSITORY = Path(__file__).parents[3]
 KEY = "incidents/inc-1/inc-1-2.tar.gz"

@@ -25,8 +25,8 @@ from nodeheal.agent.runtime import probe
 from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, FabricTestRequest, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.finding import Report
-from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
-from tests.unit.parsers.goldens import efa_cards, golden
+from tests.support.agent_fakes import FakeEventBridge, NodeFolder
+from tests.support.goldens import efa_cards, golden
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "test-fabric.json"
 PEER = "10.0.0.8"

@@ -17,7 +17,7 @@ from nodeheal.agent.transport.fallback import EVENTS_A_TRY, Fallback
 from nodeheal.agent.transport.sender import Sender
 from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.vocabulary import Verdict
-from tests.unit.agent.fakes import PLAIN, START, FakeEventBridge, FakeTime, bus_at, xid_event
+from tests.support.agent_fakes import PLAIN, START, FakeEventBridge, FakeTime, bus_at, xid_event
 from tests.unit.agent.test_credentials import KEYS
 
 PATIENCE = 120.0

@@ -23,7 +23,7 @@ from nodeheal.agent.transport.heartbeat_client import (
 )
 from nodeheal.agent.transport.heartbeat_thread import PATIENCE_SECONDS, HeartbeatThread
 from nodeheal.contract.signature import KEPT_SECONDS
-from tests.unit.agent.fakes import (
+from tests.support.agent_fakes import (
     IDENTITY,
     PUBLIC_KEY,
     START,

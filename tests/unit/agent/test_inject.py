@@ -10,8 +10,8 @@ import pytest
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.parsers.kernel_line import parse_message, parse_syslog_line
 from sandbox.toml import toml
+from tests.support.agent_fakes import NodeFolder
 from tests.unit.agent.documents import Ended, run_document
-from tests.unit.agent.fakes import NodeFolder
 
 REPOSITORY = Path(__file__).parents[3]
 XID_79 = f'NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, it\'s a "drill"; $(reboot) {DRILL_MARK}'

@@ -22,7 +22,7 @@ from nodeheal.agent.runtime.config import KernelLog
 from nodeheal.agent.transport.event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK
 from sandbox.toml import toml
-from tests.unit.agent.fakes import IDENTITY, XID_79, FakeEventBridge, FakeTime, NodeFolder, eventually
+from tests.support.agent_fakes import IDENTITY, XID_79, FakeEventBridge, FakeTime, NodeFolder, eventually
 from tests.unit.agent.test_agent_process import AgentProcess
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernel_logs"

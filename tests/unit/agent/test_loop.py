@@ -25,7 +25,7 @@ from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.names import NODE_HARDWARE_REPORTED
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
-from tests.unit.agent.fakes import FakeTime, NodeFolder, xid
+from tests.support.agent_fakes import FakeTime, NodeFolder, xid
 
 CHECK = Check("gpus", "a test", 60.0, 5.0, always, lambda *_: CheckResult())
 GPU = Accelerator(0, "0000:b9:00.0", "NVIDIA H100", rows_remapped=0, temperature_celsius=41.0)

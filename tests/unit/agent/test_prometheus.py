@@ -26,8 +26,8 @@ from nodeheal.agent.transport.heartbeat_thread import HeartbeatThread
 from nodeheal.agent.transport.metrics import PUBLISHED
 from nodeheal.agent.transport.prometheus import HELP, Exporter, metrics
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
+from tests.support.agent_fakes import NodeFolder, eventually, public_key
 from tests.unit.agent.exposition import Family, Labels, parse
-from tests.unit.agent.fakes import NodeFolder, eventually, public_key
 from tests.unit.agent.test_heartbeat_thread import EVERY
 from tests.unit.agent.test_loop import REMAP, Run
 

@@ -16,7 +16,7 @@ from nodeheal.operations import isolate
 from nodeheal.operations.gang import GangFacts, GangRecord, record_of
 from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, scheduler_in, stored_node, under_way
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, scheduler_in, stored_node, under_way
 from tests.unit.test_isolation_storm import FIRST, NAMES, SECOND, STORM, Storm
 from tests.unit.test_steps import A
 

@@ -56,7 +56,7 @@ from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.jobs.job_steps import QUICK_SECONDS
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.saving import change_node
-from tests.unit.builders import (
+from tests.support.builders import (
     ACT,
     NOW,
     SHARED_FACTS,
@@ -73,8 +73,8 @@ from tests.unit.builders import (
     under_way,
     xid,
 )
+from tests.support.job_cluster import SHARED
 from tests.unit.test_steps import LLAMA, A, B, Incident
-from tests.workflows.job_cluster import SHARED
 
 SPEED = {"h2d_gib_s": 50.0}
 SLOW = {"h2d_gib_s": 25.0}

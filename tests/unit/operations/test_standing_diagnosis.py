@@ -13,8 +13,8 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import ACT, commands_in, take_diagnostics, xid
-from tests.unit.step_functions import reboot_node, run_diagnostics
+from tests.support.builders import ACT, commands_in, take_diagnostics, xid
+from tests.support.step_functions import reboot_node, run_diagnostics
 from tests.unit.test_decide import Story
 from tests.unit.test_steps import A, Incident
 

@@ -13,7 +13,7 @@ from nodeheal.parsers.dcgm_diag import parse_diagnostic
 from nodeheal.parsers.dcgm_errors import ErrorKind, kind_of, name_of
 from nodeheal.parsers.finding import Report
 from nodeheal.parsers.nvlinks import NvLinks
-from tests.unit.parsers.goldens import cut_off, golden, names
+from tests.support.goldens import cut_off, golden, names
 
 SLOW = "Bandwidth of GPU 1 in direction d2h of 2.00 did not exceed minimum required bandwidth of 20.00."
 

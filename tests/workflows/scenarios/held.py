@@ -16,7 +16,7 @@ from nodeheal.contract.vocabulary import (
     Verdict,
 )
 from nodeheal.domain.fleet.node import PastRecovery
-from tests.unit.builders import NOW, xid
+from tests.support.builders import NOW, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
 

@@ -17,14 +17,14 @@ from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry, fingerpri
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery import end_incident
-from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
-from tests.unit.step_functions import isolate_node
+from tests.support.builders import ACT, NOW, node, started_job, under_way, xid
+from tests.support.fake_cluster import PEER
+from tests.support.step_functions import isolate_node
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, seen, with_policy
 from tests.unit.test_guardrails import OPEN, no_capacity, waited
 from tests.unit.test_steps import Incident
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import PEER
 from tests.workflows.scenarios.climbs import EARLIER, next_is
 from tests.workflows.scenarios.races import JOB
 from tests.workflows.scenarios.turns import opened

@@ -44,8 +44,7 @@ from nodeheal.services.recovery.decide_next_step import decide_at_once, decide_n
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.return_to_service import return_to_service
 from nodeheal.services.recovery.wait_for_news import wait_for_news
-from tests.support.jobs import ecs_job
-from tests.unit.builders import (
+from tests.support.builders import (
     ACT,
     DIAGNOSTICS,
     EVIDENCE,
@@ -66,8 +65,9 @@ from tests.unit.builders import (
     turn_of,
     xid,
 )
-from tests.unit.step_functions import freeze_evidence, isolate_node, reboot_node, replace_node, run_diagnostics
-from tests.workflows.walker import TIMEOUT, Error, Walk, walk
+from tests.support.jobs import ecs_job
+from tests.support.step_functions import freeze_evidence, isolate_node, reboot_node, replace_node, run_diagnostics
+from tests.support.walker import TIMEOUT, Error, Walk, walk
 
 if TYPE_CHECKING:
     from nodeheal.ports import Ports

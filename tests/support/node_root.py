@@ -11,7 +11,7 @@ from typing import Any
 
 from sandbox.toml import toml
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[2]
 DOCUMENT = REPOSITORY / "packaging" / "ssm" / "install-agent.json"
 FROM_THE_SYSTEM = (
     *("sh", "base64", "cat", "chmod", "cp", "date", "find", "grep", "ln", "mkdir", "mv", "readlink", "rm"),

@@ -15,7 +15,7 @@ from nodeheal.ports.commands import Command
 from nodeheal.simulation.hazards import AnswerLost, Died
 from nodeheal.simulation.injected_failures import How, InjectedFailure, throttle
 from nodeheal.simulation.world_ports import with_fault_injection
-from tests.workflows.reads import READS
+from tests.support.reads import READS
 
 NEVER = 10**9
 BEFORE = (How.dies_before, How.throttled)

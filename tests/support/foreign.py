@@ -8,7 +8,7 @@ from lambdas.take_signal import TRANSLATORS
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.signals import Draft
-from tests.unit.builders import node
+from tests.support.builders import node
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "foreign"
 MACHINE = "i-0123456789abcdef0"

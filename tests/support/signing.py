@@ -12,7 +12,7 @@ from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.names import NODE_HEALTH_REPORTED
 from nodeheal.contract.signature import key_id_of, signed_bytes, signed_text
 from nodeheal.contract.signed_event import SignedEvent
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 ROLE = "AROAEXAMPLEEXAMPLE00"
 

@@ -349,7 +349,7 @@ class NodeFolder:
             "AWS_ENDPOINT_URL": self.bus_url,
             "NODEHEAL_AGENT_CONFIG": str(self.config_file),
             "PATH": f"{self.directory}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "PYTHONPATH": str(Path(__file__).parents[2]),
         }
 
     def has_tool(self, name: str, script: str) -> None:

@@ -28,8 +28,7 @@ from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.jobs.judge_checks import judge_checks
 from nodeheal.services.jobs.submit_job import submit_job
-from tests.support.jobs import ecs_job_of
-from tests.unit.builders import (
+from tests.support.builders import (
     ACT,
     CHECK,
     commands_in,
@@ -41,8 +40,9 @@ from tests.unit.builders import (
     stored_job,
     stored_run,
 )
-from tests.workflows.fake_cluster import FakeCluster, MakePorts
-from tests.workflows.walker import TIMEOUT, Error, Walk
+from tests.support.fake_cluster import FakeCluster, MakePorts
+from tests.support.jobs import ecs_job_of
+from tests.support.walker import TIMEOUT, Error, Walk
 
 if TYPE_CHECKING:
     from nodeheal.domain.fleet.node import Node

@@ -10,7 +10,7 @@ from pathlib import Path
 import nodeheal
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import CAPABILITIES
-from tests.workflows.reads import READS
+from tests.support.reads import READS
 
 HOME = Path(nodeheal.__path__[0])
 FOLDERS = (HOME / "operations", HOME / "services")

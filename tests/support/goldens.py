@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-DIRECTORY = Path(__file__).parents[2] / "golden" / "tools"
+DIRECTORY = Path(__file__).parents[1] / "golden" / "tools"
 
 
 def golden(name: str) -> str:
