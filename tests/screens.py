@@ -37,7 +37,7 @@ from tests.support.builders import behave_as, node, xid
 from tests.support.hardware import reports_hardware
 from tests.support.job_cluster import NODES, JobCluster, Json, finishes, is_recovered, spec
 from tests.support.jobs import ecs_job_of
-from tests.unit.test_decide_among_others import with_policy
+from tests.support.policies import with_policy
 
 PAGE = REPOSITORY / "docs" / "screens.md"
 COLUMNS = 80  # of the page

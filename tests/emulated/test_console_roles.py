@@ -14,9 +14,9 @@ from nodeheal.contract import names
 from sandbox.client import Sandbox
 from stacks.console import POLICIES_OF
 from tests.support.cognito import Cognito, Person, cognito
+from tests.support.console_sign_in import KEY, OWN, Browser
 from tests.support.operators import deployed
 from tests.support.until import until
-from tests.unit.test_console_sign_in import KEY, OWN, Browser
 
 pytestmark = pytest.mark.emulated
 POOL = "demo"

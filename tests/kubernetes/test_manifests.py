@@ -12,7 +12,7 @@ from sandbox.kubernetes.control_plane import ControlPlane
 from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.test_job_controllers import PYTORCH_JOBS, pytorch_job
+from tests.kubernetes.job_controllers import PYTORCH_JOBS, pytorch_job
 from tests.support.builders import node
 
 RULES = [

@@ -373,3 +373,6 @@ class NodeFolder:
         self.boot_id_file.write_text(boot_id)
         self.rotates_its_log()
         self.logs(kernel_line(BANNER))
+
+
+KEYS = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "token"}

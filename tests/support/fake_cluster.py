@@ -368,3 +368,8 @@ def without_job(cluster: FakeCluster) -> FakeCluster:
     for name in (BROKEN, PEER):
         cluster.ports.nodes.save(replace(cluster.node(name), job_id=None))
     return cluster
+
+
+def crowd(count: int) -> list[HealthEvent]:
+    """The same fault on other nodes of the pool."""
+    return [xid(79, event_id=f"crowd-{n}", node_id=f"mi-crowd-{n}", instance_id=f"mi-crowd-{n}") for n in range(count)]

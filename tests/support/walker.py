@@ -136,3 +136,8 @@ def _go_on(execution: Execution, move: Ask | Delay, answers: dict[str, Answer], 
     if isinstance(answer, Error):
         return execution.fail(Failure(answer.name, answer.cause))
     return execution.answer(answer)
+
+
+def steps(walked: Walk) -> list[str]:
+    left_out = ("Open incident", "Decide next step", "Which step?", "Search for a checkpoint?", "Find checkpoint")
+    return [s for s in walked.path if s not in left_out]

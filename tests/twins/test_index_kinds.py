@@ -18,8 +18,8 @@ from nodeheal.ports import Ports
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from tests.support.builders import ACT, NOW, FrozenClock, node, under_way, xid
+from tests.support.dynamo_tables import dynamo_ports
 from tests.support.jobs import ecs_job
-from tests.twins.test_stores import dynamo_ports
 
 LINE = "BUDGET/demo"
 

@@ -15,8 +15,7 @@ from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.signature import key_id_of
 from tests.support.agent_fakes import PUBLIC_KEY
 from tests.support.builders import FrozenClock
-from tests.twins.test_heartbeats import client_of
-from tests.twins.test_stores import dynamo_ports
+from tests.support.dynamo_tables import client_of, dynamo_ports
 
 A, B = "AROA1:i-0000000000000000a", "AROA1:i-0000000000000000b"
 

@@ -15,7 +15,7 @@ from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import FAULTS_LOOKED_UP
 from tests.support.builders import NOW, xid
-from tests.twins.test_stores import clock, ports
+from tests.support.dynamo_tables import clock, ports
 
 __all__ = ["clock", "ports"]  # fixtures
 

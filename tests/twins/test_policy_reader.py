@@ -20,7 +20,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from tests.support.builders import FrozenClock
-from tests.twins.test_stores import dynamo_ports
+from tests.support.dynamo_tables import dynamo_ports
 
 BROKEN = '{"default_pool": {"mode": "destroy"}}'
 OUTAGE = GetParameterError("the service does not answer")

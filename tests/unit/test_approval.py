@@ -12,7 +12,7 @@ from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Escalation, IncidentState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.operation import OperationState, incident_owner
-from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
+from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Question
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, short_id
 from nodeheal.operations.approve import find_question
@@ -24,14 +24,10 @@ from nodeheal.services.operators.describe_answer import describe_answer
 from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
-from tests.support.approvals import both
+from tests.support.approvals import APPROVE, DUE, LINKS, Asked, both
 from tests.support.builders import NOW
-from tests.unit.test_decide_among_others import with_policy
-from tests.unit.test_steps import A, B, Incident
+from tests.support.incident_steps import A, B, Incident
 
-LINKS = Links("https://approve.example/approval", b"a secret")
-APPROVE = with_policy(default_pool={"mode": "approve"})
-DUE = NOW + timedelta(hours=1)
 QUESTION = Question("inc-1", 3)
 
 
@@ -42,44 +38,6 @@ def test_where_a_console_is_deployed_the_link_is_its_page_and_has_no_signature()
         "https://console.example/incidents/inc-1#answer"
     }
     assert "signature" in LINKS.link(QUESTION, Answer.approve, DUE)
-
-
-class Dead:
-    """Step Functions, for a function that is killed."""
-
-    def resume(self, *_: object) -> bool:
-        raise TimeoutError
-
-
-class Asked(Incident):
-    """An incident that has just asked a human."""
-
-    def __init__(self, code: int = 79, prepare: Callable[[Incident], object] = lambda _: None) -> None:
-        super().__init__(code, policy=APPROVE)
-        prepare(self)
-        self.asked = self.request()
-        wait_for_approval(self.asked, self.ports, LINKS)
-
-    @property
-    def question(self) -> Question:
-        return Question(self.id, self.asked.turn)
-
-    @property
-    def mail(self) -> str:
-        [(_, told)] = self.ports.notifier.announced  # type: ignore[attr-defined]
-        return f"{told.subject}\n{told.body}"
-
-    def answer(self, answer: Answer, who: str = "ada", why: str = "") -> tuple[bool, str]:
-        answered = answer_approval(self.question, answer, who, why, self.ports)
-        return answered.is_taken, answered.text
-
-    def dies_after_recording(self, answer: Answer, why: str = "") -> None:
-        """The function that takes the answer is killed before it can resume the workflow."""
-        with pytest.raises(TimeoutError):
-            answer_approval(self.question, answer, "ada", why, replace(self.ports, workflows=Dead()))  # type: ignore[arg-type]
-
-    def told(self) -> list[str]:
-        return [entry.text for entry in self.ports.incidents.history(self.id).timeline if entry.kind == "answer"]
 
 
 def paused(it: Incident) -> None:

@@ -8,8 +8,8 @@ from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports.commands import Command
 from tests.support.builders import ACT, scheduler_in
+from tests.support.incident_steps import A, B, Incident
 from tests.support.step_functions import isolate_node
-from tests.unit.test_steps import A, B, Incident
 
 
 def commands(it: Incident) -> Any:

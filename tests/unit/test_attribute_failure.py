@@ -12,7 +12,7 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.steps import save_node
 from tests.support.builders import ACT, xid
-from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
+from tests.support.job_steps import (
     A,
     B,
     becomes,
@@ -22,22 +22,24 @@ from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by th
     stored,
 )
 
+__all__ = ["ports"]  # a fixture
 
-def failed(ports: Ports) -> None:  # noqa: F811
+
+def failed(ports: Ports) -> None:
     """The program of rank 1 ends with 1, and the other rank hangs."""
     launched(ports)
     becomes(ports, 1, "STOPPED", 1)
 
 
-def attributed(ports: Ports) -> Any:  # noqa: F811
+def attributed(ports: Ports) -> Any:
     return attribute_failure(request(looks=1), ports, ACT)
 
 
-def incident_of(ports: Ports, incident_id: str) -> Incident:  # noqa: F811
+def incident_of(ports: Ports, incident_id: str) -> Incident:
     return ports.incidents.history(incident_id).incident
 
 
-def test_what_is_found_says_which_run_it_is_about_and_on_which_nodes(ports: Ports) -> None:  # noqa: F811
+def test_what_is_found_says_which_run_it_is_about_and_on_which_nodes(ports: Ports) -> None:
     launched(ports)
     for rank in (0, 1):
         becomes(ports, rank, "STOPPED", 0)
@@ -48,7 +50,7 @@ def test_what_is_found_says_which_run_it_is_about_and_on_which_nodes(ports: Port
     assert (found.run, found.nodes) == (1, (A, B))
 
 
-def test_where_it_ends_the_nodes_of_a_launch_that_died_are_named_too(ports: Ports) -> None:  # noqa: F811
+def test_where_it_ends_the_nodes_of_a_launch_that_died_are_named_too(ports: Ports) -> None:
     launched(ports)
     for rank in (0, 1):
         becomes(ports, rank, "STOPPED", 0)
@@ -58,7 +60,7 @@ def test_where_it_ends_the_nodes_of_a_launch_that_died_are_named_too(ports: Port
     assert found.nodes == (A, B, "mi-chosen")
 
 
-def test_a_recovery_that_has_ended_when_it_is_looked_for_has_brought_it_back(ports: Ports) -> None:  # noqa: F811
+def test_a_recovery_that_has_ended_when_it_is_looked_for_has_brought_it_back(ports: Ports) -> None:
     failed(ports)
     start = ports.workflows.start
 
@@ -71,7 +73,7 @@ def test_a_recovery_that_has_ended_when_it_is_looked_for_has_brought_it_back(por
     assert attributed(ports).then is Next.WATCH
 
 
-def test_a_failure_that_has_joined_the_incident_of_another_job_is_found_there_again(ports: Ports) -> None:  # noqa: F811
+def test_a_failure_that_has_joined_the_incident_of_another_job_is_found_there_again(ports: Ports) -> None:
     """The call that opens it is repeated: what it says is no news to the incident then."""
     failed(ports)
     save_node(ports, stored(ports, B), job_id=None)
@@ -84,7 +86,7 @@ def test_a_failure_that_has_joined_the_incident_of_another_job_is_found_there_ag
     assert first.incident_id == second.incident_id == stored(ports, B).open_incident
 
 
-def test_a_failure_on_a_node_that_is_given_up_meanwhile_is_a_humans(ports: Ports) -> None:  # noqa: F811
+def test_a_failure_on_a_node_that_is_given_up_meanwhile_is_a_humans(ports: Ports) -> None:
     failed(ports)
     save_node(ports, stored(ports, B), state=NodeState.RETIRED)
 
@@ -99,7 +101,7 @@ def test_a_failure_on_a_node_that_is_given_up_meanwhile_is_a_humans(ports: Ports
     [(Ending.OBSERVED_ONLY, Trouble.ONLY_OBSERVED), (Ending.RECOVERED, Trouble.RECOVERY_ENDED)],
 )
 def test_a_failure_whose_incident_is_over_is_left_to_its_owner_only_where_it_was_observed(
-    ports: Ports,  # noqa: F811
+    ports: Ports,
     ending: Ending,
     trouble: Trouble,
 ) -> None:
@@ -115,7 +117,7 @@ def test_a_failure_whose_incident_is_over_is_left_to_its_owner_only_where_it_was
     assert found.reason.endswith("so the job is left to its owner") is (ending is Ending.OBSERVED_ONLY)
 
 
-def given_up(ports: Ports, incident_id: str) -> None:  # noqa: F811
+def given_up(ports: Ports, incident_id: str) -> None:
     """Its recovery was handed to a human, with its node in service."""
     opened = incident_of(ports, incident_id)
     over = replace(opened, state=IncidentState.ESCALATED, ending=Ending.HANDED_TO_A_HUMAN, summary="not approved")
@@ -123,7 +125,7 @@ def given_up(ports: Ports, incident_id: str) -> None:  # noqa: F811
     save_node(ports, stored(ports, B), open_incident=None)
 
 
-def test_a_program_whose_restart_was_refused_is_its_owners_and_not_the_nodes(ports: Ports) -> None:  # noqa: F811
+def test_a_program_whose_restart_was_refused_is_its_owners_and_not_the_nodes(ports: Ports) -> None:
     failed(ports)
     incident_id = attributed(ports).incident_id
     given_up(ports, incident_id)
@@ -133,7 +135,7 @@ def test_a_program_whose_restart_was_refused_is_its_owners_and_not_the_nodes(por
     assert (found.then, found.trouble, found.incident_id) == (Next.STOP, Trouble.PROGRAM_FAILS, incident_id)
 
 
-def test_a_node_whose_recovery_was_given_up_is_the_operators(ports: Ports) -> None:  # noqa: F811
+def test_a_node_whose_recovery_was_given_up_is_the_operators(ports: Ports) -> None:
     launched(ports)
     ingest(xid(79, node_id=B, instance_id=B, observed_at=ports.clock()), ports, ACT)
     given_up(ports, str(stored(ports, B).open_incident))
@@ -142,7 +144,7 @@ def test_a_node_whose_recovery_was_given_up_is_the_operators(ports: Ports) -> No
     assert attributed(ports).trouble is Trouble.RECOVERY_ENDED
 
 
-def test_a_workflow_that_broke_before_is_no_recovery_that_was_given_up(ports: Ports) -> None:  # noqa: F811
+def test_a_workflow_that_broke_before_is_no_recovery_that_was_given_up(ports: Ports) -> None:
     """The state machine hands its incident over, and says no ending. Its node is in service, and fails anew."""
     launched(ports)
     ingest(xid(79, node_id=B, instance_id=B, observed_at=ports.clock()), ports, ACT)

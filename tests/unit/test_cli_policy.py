@@ -22,7 +22,7 @@ from nodeheal.domain.policy.policy_models import PoolPolicy, Weekday
 from nodeheal.services.operators.validate_policy import validate_policy
 from tests.support.appconfig import PLACE, FakeAppConfig
 from tests.support.builders import memory_ports, node
-from tests.unit.test_policy_documents import FakeStacks
+from tests.support.deployed_stacks import FakeStacks
 from tools.policy_reference import EXAMPLE
 
 LIMITS = {

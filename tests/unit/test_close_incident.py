@@ -11,7 +11,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.support.builders import ACT, xid
-from tests.unit.test_steps import A, C, Incident
+from tests.support.incident_steps import A, C, Incident
 
 
 def handed_over() -> Incident:

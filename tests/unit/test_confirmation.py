@@ -16,9 +16,9 @@ from nodeheal.operations.engine import conclude
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from tests.support.builders import ACT, xid
 from tests.support.fake_cluster import FakeCluster
+from tests.support.incident_steps import A, Incident
+from tests.support.recovery_story import Story, steps_of
 from tests.support.step_functions import freeze_evidence
-from tests.unit.test_decide import Story, steps_of
-from tests.unit.test_steps import A, Incident
 
 SAVES = ACT.model_copy(update={"evidence": Evidence()})
 DOWN = "ECS: agent not connected"

@@ -43,13 +43,12 @@ from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.support.builders import ACT, NOW, memory_ports, node, scheduler_in, stored_run, xid
 from tests.support.fake_cluster import PEER, FakeCluster
+from tests.support.incident_steps import A, B, C, Incident, healed, restarted_for_an_application_fault, take
+from tests.support.observations import later, no_gpus, seen
+from tests.support.policies import with_policy
+from tests.support.recovery_story import SPARE, Story
+from tests.support.replays import fault, replayed, steps
 from tests.support.step_functions import run_diagnostics
-from tests.unit.test_decide import SPARE, Story
-from tests.unit.test_decide_among_others import later, no_gpus, seen, with_policy
-from tests.unit.test_regressions import healed, restarted_for_an_application_fault
-from tests.unit.test_replay import fault, replayed, steps
-from tests.unit.test_steps import A, B, C, Incident
-from tests.unit.test_wait_for_news import take
 
 NODE = xid().node_id
 OTHER, THIRD = "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"

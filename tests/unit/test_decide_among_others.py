@@ -15,28 +15,14 @@ from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, Outcome, Step, Verdict
 from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.faults.correlation import episodes
-from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import MaintenanceWindow, Mode, Override, PoolPolicy, Weekday
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import Observation, accelerator_scope, node_scope, observation_of
 from tests.support.builders import ACT, NOW, xid
-from tests.unit.test_decide import SPARE, Story, steps_of
-
-NODE = xid().node_id
-OTHER, THIRD = "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
-
-
-def seen(code: int = 31, /, node_id: str = OTHER, job: str | None = "llama", **changes: Any) -> Observation:
-    """A fault that was seen somewhere in the pool."""
-    event_id = f"{node_id}-{code}-{job}-{changes.get('observed_at', NOW)}"
-    return observation_of(xid(code, node_id=node_id, event_id=event_id, **changes), job)
-
-
-def later(seconds: float) -> Any:
-    """A time after the fault."""
-    return NOW + timedelta(seconds=seconds)
-
+from tests.support.observations import NODE, OTHER, THIRD, crowd, later, no_gpus, recoveries, seen
+from tests.support.policies import with_policy
+from tests.support.recovery_story import SPARE, Story, steps_of
 
 # The driver's own word -----------------------------------------------------------------------------------------------
 
@@ -424,11 +410,6 @@ def test_a_pcie_error_that_the_kernel_recovers_touches_nothing_and_one_that_it_c
 # Many at once --------------------------------------------------------------------------------------------------------
 
 
-def crowd(nodes: int, code: int = 79, **changes: Any) -> tuple[Observation, ...]:
-    """So many other nodes that fail within a minute."""
-    return tuple(seen(code, f"mi-{n:017d}", None, observed_at=later(n % 60), **changes) for n in range(nodes))
-
-
 def test_many_nodes_at_once_with_one_cause_trip_the_breaker_and_page_once() -> None:
     racks = crowd(5, labels={"rack": "r7"})
     one = Story(xid(74, labels={"rack": "r7"})).amid(observations=racks, pool_nodes=40).next()
@@ -492,11 +473,6 @@ def test_a_breaker_that_trips_in_the_middle_leaves_the_node_isolated_and_reboots
 
 
 # The node's own past -------------------------------------------------------------------------------------------------
-
-
-def recoveries(*days_ago: int) -> tuple[PastRecovery, ...]:
-    """Earlier incidents in which the node was out of service."""
-    return tuple(PastRecovery(f"inc-{n}", NOW - timedelta(days=n)) for n in days_ago)
 
 
 def test_the_third_incident_in_a_week_marks_a_lemon_which_is_replaced_and_not_rebooted() -> None:
@@ -577,12 +553,6 @@ def test_what_another_boot_or_another_node_reported_says_nothing() -> None:
 # Coming up -----------------------------------------------------------------------------------------------------------
 
 
-def no_gpus(**changes: Any) -> HealthEvent:
-    """The node sees no accelerator."""
-    values = {"family": Family.nvml, "code": "NO_DEVICES", "component": None, "event_id": "none"}
-    return xid(79, **{**values, **changes})
-
-
 @pytest.mark.parametrize("since", ["booted_at", "agent_since"])
 def test_missing_gpus_are_given_time_after_a_boot_or_an_agent_upgrade(since: str) -> None:
     story = Story(no_gpus()).amid(**{since: NOW - timedelta(seconds=30)})
@@ -624,11 +594,6 @@ def test_gpus_that_go_missing_in_the_middle_of_the_day_are_a_fault_at_once() -> 
 
 
 # What the policy says ------------------------------------------------------------------------------------------------
-
-
-def with_policy(**changes: Any) -> RecoveryPolicy:
-    """The acting policy, changed."""
-    return RecoveryPolicy.model_validate({**ACT.model_dump(mode="json"), **changes})
 
 
 def test_an_override_wins_over_the_catalog_and_says_why() -> None:

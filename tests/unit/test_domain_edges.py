@@ -40,10 +40,10 @@ from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.domain.recovery.recover import _boot_concerned
 from nodeheal.domain.verbs import VERBS
 from tests.support.builders import ACT, NOW, node, xid
+from tests.support.incident_steps import LLAMA, A
+from tests.support.observations import OTHER, crowd
+from tests.support.recovery_story import Story
 from tests.support.steps import result
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import OTHER, crowd
-from tests.unit.test_steps import LLAMA, A
 
 
 def later(seconds: float = 60, code: int = 79, /, **changes: Any) -> HealthEvent:

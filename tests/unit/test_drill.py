@@ -28,10 +28,10 @@ from nodeheal.services.operators.inject_fault import drill_line, inject_fault
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
+from tests.support.aws_world import Aws
 from tests.support.builders import ACT, NOW, memory_ports, node, xid
 from tests.support.fake_cluster import FakeCluster, without_job
 from tests.support.jobs import ecs_job
-from tests.twins.test_world import Aws
 
 NODE = node().node_id
 DRILLED = RecoveryPolicy.model_validate({"pools": {"demo": {"drills": True}}})

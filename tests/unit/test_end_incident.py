@@ -15,7 +15,7 @@ from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.services.recovery import end_incident
 from tests.support.builders import ACT, NOW, memory_ports, stored_job, xid
 from tests.support.fake_cluster import BROKEN, FakeCluster, without_job
-from tests.unit.test_regressions_of_guardrails import left_to_an_incident_that_asks
+from tests.support.queues import left_to_an_incident_that_asks
 
 STEPS = (
     (Step.ISOLATE, Outcome.DONE, 10),

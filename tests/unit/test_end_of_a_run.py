@@ -10,7 +10,7 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.job_steps import save_job
 from tests.support.builders import as_rank, stored_job, stored_run
-from tests.unit.test_steps import Incident
+from tests.support.incident_steps import Incident
 
 UNDER_WAY = "run 1 is under way"
 

@@ -20,8 +20,8 @@ from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from tests.support import builders
 from tests.support.builders import EVIDENCE, commands_in, facts_of, waiting
+from tests.support.incident_steps import A, B, Incident
 from tests.support.step_functions import freeze_evidence, isolate_node
-from tests.unit.test_steps import A, B, Incident
 
 COMMAND = "command-1"
 

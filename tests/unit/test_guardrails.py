@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST
-from nodeheal.contract.results import Isolated, Refused
+from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import (
     Action,
     Awaited,
@@ -17,7 +17,6 @@ from nodeheal.contract.vocabulary import (
     Escalation,
     Family,
     Outcome,
-    Refusal,
     Step,
 )
 from nodeheal.domain.fleet.pool import Pool
@@ -25,19 +24,11 @@ from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.confirmation import ANSWER_MARGIN_SECONDS
 from nodeheal.domain.recovery.decision_context import Observation, node_scope
 from tests.support.builders import ACT, NOW, xid
-from tests.support.pauses import pause_of_node, pause_of_pool
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import crowd, with_policy
-
-APPROVE = with_policy(default_pool={"mode": "approve"})
-OPEN = Pool("demo", breaker_opened_at=NOW, breaker_why="6 nodes of the pool fail together, 6 of them with rack r7")
-FULL = Refused(code=Refusal.BUDGET_FULL, slots=1)
-
-
-def waited(story: Story, outcome: Outcome, reason: str = "there is news") -> Story:
-    assert story.next().step is Step.WAIT, story.next().reason
-    return story.then(outcome, reason)
-
+from tests.support.guardrails import APPROVE, OPEN, PAUSED, full, no_capacity, waited
+from tests.support.observations import crowd
+from tests.support.pauses import pause_of_pool
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
 
 # Approval ------------------------------------------------------------------------------------------------------------
 
@@ -190,10 +181,6 @@ def test_what_would_restart_a_job_is_told_as_that() -> None:
 # Budget --------------------------------------------------------------------------------------------------------------
 
 
-def full(story: Story) -> Story:
-    return story.then(Outcome.REFUSED, "the disruption budget of pool demo is full: 1 of 1 (mi-other)", facts=FULL)
-
-
 def test_a_full_budget_is_waited_for_in_line() -> None:
     decision = full(Story(xid(79))).next()
 
@@ -327,12 +314,6 @@ def test_a_storm_that_is_only_observed_is_one_email() -> None:
 # Pauses --------------------------------------------------------------------------------------------------------------
 
 
-PAUSED = {
-    "pool": {"pauses": pause_of_pool()},
-    "node": {"pauses": pause_of_node(xid(79).node_id)},
-}
-
-
 @pytest.mark.parametrize("around", PAUSED.values(), ids=PAUSED)
 def test_a_pause_holds_back_what_has_not_begun(around: dict[str, object]) -> None:
     decision = Story(xid(79)).amid(**around).next()
@@ -359,13 +340,6 @@ def test_a_pause_that_is_over_holds_nothing_back(around: dict[str, object]) -> N
 
 
 # Capacity ------------------------------------------------------------------------------------------------------------
-
-
-def no_capacity(story: Story) -> Story:
-    assert story.next().step is Step.REPLACE, story.next().reason
-    return story.then(
-        Outcome.REFUSED, "no p5.48xlarge in use1-az4", facts=Refused(code=Refusal.NO_CAPACITY, missing="p5.48xlarge")
-    )
 
 
 def test_no_capacity_is_waited_out_longer_each_time_and_then_a_human_hears_what_is_missing() -> None:

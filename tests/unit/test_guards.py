@@ -18,19 +18,10 @@ from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.support.builders import ACT, NOW, scheduler_in, stored_job, stored_run, xid
+from tests.support.incident_steps import LLAMA, A, C, Incident, healed
+from tests.support.lost_writes import lost
+from tests.support.recovery_story import OBSERVE, SPARE, Story
 from tests.support.step_functions import isolate_node, reboot_node, replace_node, run_diagnostics
-from tests.unit.test_decide import OBSERVE, SPARE, Story
-from tests.unit.test_regressions import healed
-from tests.unit.test_steps import LLAMA, A, C, Incident
-
-
-def _lost(*_: object) -> bool:
-    """A conditional write that somebody else always wins."""
-    return False
-
-
-lost: Any = _lost
-
 
 # Decide -------------------------------------------------------------------------------------------------------------
 

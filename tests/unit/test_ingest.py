@@ -13,7 +13,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, LATE_SECONDS, REPORTS_A_MINUTE
 from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
-from tests.unit.test_regressions_of_guardrails import lost_call
+from tests.support.lost_writes import lost_call
 
 
 def _heartbeat(**changes: object) -> object:

@@ -23,10 +23,10 @@ from nodeheal.services.intake.node_rates import Rate
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.saving import node_of
 from tests.support.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, node, started_job, stored_run, xid
+from tests.support.incident_steps import LLAMA, A, B, C
+from tests.support.observed_operations import unwanted
 from tests.support.pauses import pause_of_node
-from tests.unit.operations.test_observe import unwanted
-from tests.unit.test_decide import Story
-from tests.unit.test_steps import LLAMA, A, B, C
+from tests.support.recovery_story import Story
 
 
 @pytest.fixture

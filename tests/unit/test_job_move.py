@@ -1,7 +1,6 @@
 """Whether a job waits for its node or goes on elsewhere: what is sooner, by what was measured in its pool."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -9,19 +8,11 @@ from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Outcome, 
 from nodeheal.domain.policy.policy_models import Mode, Override, PoolPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
 from tests.support.builders import ACT, xid
-from tests.unit.test_decide import SPARE, Story
+from tests.support.job_moves import MOVES, broken, took
+from tests.support.recovery_story import SPARE, Story
 
-MOVES = ACT.model_copy(update={"move_job_seconds": 120})
 FREE = "mi-0free"
 LINK = xid(74)  # asks for a replacement at once
-
-
-def broken(event: Any = None, **around: Any) -> Story:
-    return Story(event or xid(79), policy=MOVES).isolated().amid(**around)
-
-
-def took(*seconds: float, rung: Action = Action.REBOOT) -> dict[Action, tuple[float, ...]]:
-    return {rung: seconds}
 
 
 def is_move(story: Story) -> bool:

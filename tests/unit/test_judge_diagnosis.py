@@ -14,8 +14,8 @@ from nodeheal.operations.engine import conclude
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from tests.support.builders import ACT, DIAGNOSTICS, commands_in, facts_of, named
+from tests.support.incident_steps import A, B, Incident
 from tests.support.step_functions import as_step, run_diagnostics
-from tests.unit.test_steps import A, B, Incident
 
 BUS = "neuron_all_reduce_gb_per_s"
 

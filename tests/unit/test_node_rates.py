@@ -7,7 +7,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.node_rates import ANSWERS_A_MINUTE, REPORTS_A_MINUTE
 from nodeheal.services.intake.wakeup import on_node_booted
 from tests.support.builders import ACT, xid
-from tests.unit.test_steps import A, C, Incident
+from tests.support.incident_steps import A, C, Incident
 
 
 def sends_boots(it: Incident, name: str, number: int) -> None:

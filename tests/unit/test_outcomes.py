@@ -19,10 +19,9 @@ from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
 from tests.support.builders import ACT, NOW, scheduler_in, stored_run, xid
+from tests.support.incident_steps import A, B, C, Incident, healed
+from tests.support.lost_writes import lost
 from tests.support.step_functions import isolate_node
-from tests.unit.test_guards import lost
-from tests.unit.test_regressions import healed
-from tests.unit.test_steps import A, B, C, Incident
 
 # Looking -------------------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Verdict
 from tests.support.builders import xid
 from tests.support.fake_cluster import BROKEN, PEER, FakeCluster
+from tests.support.hostile_text import PAYLOADS
 from tests.workflows.bill import DEFAULTS
-from tests.workflows.test_hostile_text import PAYLOADS
 
 RUN = CliRunner()
 SERIAL = "1654922001234"

@@ -13,8 +13,8 @@ from nodeheal.domain.fleet.machine import Machine
 from nodeheal.operations.engine import conclude
 from nodeheal.ports.commands import CommandStatus
 from tests.support.builders import waiting
+from tests.support.incident_steps import A, Incident
 from tests.support.step_functions import reboot_node
-from tests.unit.test_steps import A, Incident
 
 
 def isolated(provider: Provider) -> tuple[Incident, StepRequest]:

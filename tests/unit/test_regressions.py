@@ -19,27 +19,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.support.builders import ACT, as_rank, scheduler_in, stored_job, stored_run, xid
-from tests.unit.test_steps import A, B, C, Incident
-
-
-def healed(code: int = 79) -> Incident:
-    it = Incident(code)
-    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    return it
-
-
-def restarted_for_an_application_fault() -> Incident:
-    it = Incident(31)
-    request = it.request()
-    stop_gang(request, it.ports, ACT)
-    for rank in (0, 1):
-        it.task_is("STOPPED", rank, exit_code=143)
-    it.clock.advance(1)
-    launch_gang(request.model_copy(update={"task_token": "launch"}), it.ports, ACT)
-    for rank in (0, 1):
-        it.task_is("RUNNING", rank, run=2)
-    it.last = it.ports.workflows.resumed["launch"]  # type: ignore[attr-defined]
-    return it
+from tests.support.incident_steps import A, B, C, Incident, healed
 
 
 def test_the_gravest_fault_decides_whichever_came_first() -> None:

@@ -21,11 +21,11 @@ from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.support.builders import ACT, NOW, xid
 from tests.support.fake_cluster import BROKEN, PEER, FakeCluster
-from tests.unit.test_decide import Story, steps_of
-from tests.unit.test_decide_among_others import later, no_gpus, seen, with_policy
-from tests.unit.test_replay import HOUR, fault, replayed, steps
-from tests.unit.test_steps import A, B, Incident
-from tests.unit.test_wait_for_news import take
+from tests.support.incident_steps import A, B, Incident, take
+from tests.support.observations import later, no_gpus, seen
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story, steps_of
+from tests.support.replays import HOUR, fault, replayed, steps
 
 OTHER, THIRD = "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 REMAP = 63

@@ -28,10 +28,10 @@ from tests.support.builders import (
     waiting,
 )
 from tests.support.enrolment import retire
+from tests.support.incident_steps import A, Incident
 from tests.support.jobs import ecs_job
+from tests.support.lost_writes import lost_call
 from tests.support.step_functions import reboot_node
-from tests.unit.test_regressions_of_guardrails import lost_call
-from tests.unit.test_steps import A, Incident
 
 
 def handed_over(state: NodeState) -> Incident:

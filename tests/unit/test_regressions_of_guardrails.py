@@ -8,8 +8,8 @@ from unittest.mock import Mock
 import pytest
 
 from nodeheal.contract.names import DRILL_MARK
-from nodeheal.contract.results import Refused, Returned, StepResult
-from nodeheal.contract.steps import DecideRequest, StepRequest
+from nodeheal.contract.results import Refused, Returned
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import (
     Awaited,
     Ending,
@@ -27,8 +27,7 @@ from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.fleet.pool import Pool as PoolGuardrails
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.guardrails import breaker_cause
-from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
-from nodeheal.operations.steps import launch_gang
+from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, result_entry
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.notify.compose_waiting import compose_question
 from nodeheal.services.operators import approval_page
@@ -40,20 +39,21 @@ from nodeheal.services.recovery.return_to_service import return_to_service
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from nodeheal.services.steps import save_node
 from nodeheal.services.sweep import sweep
-from tests.support.approvals import both
+from tests.support.approvals import Asked, both
 from tests.support.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, stored_node, stored_run, xid
+from tests.support.command_lines import must_parse
 from tests.support.fake_cluster import FakeCluster
+from tests.support.guardrails import APPROVE, OPEN, full, waited
+from tests.support.incident_steps import A, B, C, Incident
 from tests.support.jobs import ecs_job
+from tests.support.lost_writes import lost_call
+from tests.support.observations import crowd, seen
+from tests.support.policies import with_policy
+from tests.support.queues import left_to_an_incident_that_asks
+from tests.support.recovery_story import Story
+from tests.support.replacement_pool import A as EC2
+from tests.support.replacement_pool import N, Pool
 from tests.support.step_functions import isolate_node
-from tests.unit.test_approval import Asked
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import crowd, seen, with_policy
-from tests.unit.test_guardrails import APPROVE, OPEN, full, waited
-from tests.unit.test_replacement import A as EC2
-from tests.unit.test_replacement import N, Pool
-from tests.unit.test_runbooks import must_parse
-from tests.unit.test_steps import A, B, C, Incident
-from tests.unit.test_two_nodes_of_one_job import OTHER, healed
 
 LATER = NOW + timedelta(hours=1)
 
@@ -280,10 +280,6 @@ class Deaf:
 
     def save(self, *_: object) -> bool:
         return False
-
-
-def lost_call(*_: object, **__: object) -> None:
-    raise ConnectionError("the call is lost")
 
 
 def waits_in_line(it: Incident) -> None:
@@ -514,16 +510,6 @@ def test_whether_the_broken_machine_is_gone_is_told_with_the_return_of_its_succe
 
 def refused_by_ec2(*_: object) -> None:
     raise MachineRefused("OperationNotPermitted (termination protection)")
-
-
-def left_to_an_incident_that_asks() -> tuple[Incident, DecideRequest]:
-    """The job was stopped for A, whose incident has left it to that of B; a human says no to B's recovery."""
-    it = healed()
-    launch_gang(it.request(), it.ports, ACT)
-    assert it.resumed().refused_for(Refusal.LEFT_TO_INCIDENT)
-    asked = decide_next_step(DecideRequest(incident_id=incident_id_of(OTHER), turn=0), it.ports, APPROVE)
-    refused = StepResult(step=asked.step, node_id=B, outcome=Outcome.REFUSED, reason="no", finished_at=it.clock())
-    return it, DecideRequest(incident_id=incident_id_of(OTHER), turn=1, result=refused)
 
 
 def test_an_incident_that_never_brings_back_the_job_that_was_left_to_it_says_so() -> None:

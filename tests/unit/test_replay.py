@@ -19,39 +19,16 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, NodeState, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
-from nodeheal.services.operators.replay import Clock, Pace, Past, Replay, Replayed, in_order
+from nodeheal.services.operators.replay import Clock, Pace, Past, Replay, in_order
 from tests.support.builders import ACT, NOW, xid
+from tests.support.replays import HOUR, A, B, C, fault, policy, replayed, steps
 
-A, B, C = xid().node_id, "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
-HOUR = 3_600
-
-
-def fault(code: int = 79, node_id: str = A, seconds: float = 0, job: str | None = None, /, **changes: Any) -> Past:
-    """A fault, so many seconds after the beginning."""
-    known = {
-        "node_id": node_id,
-        "instance_id": node_id,
-        "event_id": f"{node_id}-{code}-{seconds}",
-        "observed_at": NOW + timedelta(seconds=seconds),
-    }
-    return Past(xid(code, **{**known, **changes}), job)
+__all__ = ["policy"]  # fixtures
 
 
 def no_gpus(seconds: float, **changes: Any) -> Past:
     """The node sees no accelerator."""
     return fault(79, A, seconds, family=Family.nvml, code="NO_DEVICES", component=None, **changes)
-
-
-def replayed(*past: Past, policy: RecoveryPolicy = ACT, pace: Pace | None = None) -> Replayed:
-    clock = Clock()
-    world = Replay(policy, memory_ports(clock), clock, pace)
-    for one in in_order(past):
-        world.take(one)
-    return world.finish()
-
-
-def steps(seen: Replayed, node_id: str | None = None) -> list[str]:
-    return [one.step for one in seen.decisions if node_id in (None, one.node_id)]
 
 
 # What is decided -----------------------------------------------------------------------------------------------------
@@ -222,13 +199,6 @@ def test_no_more_nodes_are_ever_out_of_service_than_the_budget_lets(past: list[P
 
 
 # The command ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def policy(tmp_path: Path) -> Path:
-    path = tmp_path / "policy.json"
-    path.write_text(ACT.model_dump_json())
-    return path
 
 
 @pytest.fixture

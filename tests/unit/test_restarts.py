@@ -14,8 +14,8 @@ from nodeheal.domain.recovery.attempt_budget import attempts_text
 from nodeheal.operations.steps import launch_gang
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from tests.support.builders import ACT, NOW, stored_job, stored_run
+from tests.support.incident_steps import Incident
 from tests.support.jobs import ecs_job
-from tests.unit.test_steps import Incident
 
 JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, submission=2, submitted_at=NOW)
 HERE = "/fsx/llama/step-100"

@@ -76,10 +76,10 @@ from tests.support.builders import (
     under_way,
     xid,
 )
-from tests.unit.operations.test_observe import ended, saved, unwanted
-from tests.unit.test_decide import Story
-from tests.unit.test_steps import LLAMA, A, B, C
-from tests.unit.test_steps import Incident as Recovery
+from tests.support.incident_steps import LLAMA, A, B, C
+from tests.support.incident_steps import Incident as Recovery
+from tests.support.observed_operations import ended, saved, unwanted
+from tests.support.recovery_story import Story
 
 WITH_CHECKPOINTS = replace(LLAMA, checkpoints=Checkpoints(directory="/mnt/llama"))
 

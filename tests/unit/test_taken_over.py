@@ -9,7 +9,7 @@ from nodeheal.operations.verbs import HANDLERS, run_step
 from nodeheal.services.recovery.taken_over import why_taken_over
 from tests.support.builders import ACT, behave_as, behave_as_requeueing, commands_in, scheduler_in, xid
 from tests.support.fake_cluster import BROKEN, FakeCluster
-from tests.unit.test_steps import A, Incident
+from tests.support.incident_steps import A, Incident
 
 DESTRUCTIVE = [
     (Step.REBOOT, Action.RESET_GPU),

@@ -14,7 +14,7 @@ from nodeheal.domain.recovery.timeline_fold import EVENTS_AT_MOST, SAME_EVENTS_A
 from nodeheal.services.intake import node_rates
 from nodeheal.services.intake.ingest import Ingested, ingest
 from tests.support.builders import NOW, xid
-from tests.unit.test_steps import Incident
+from tests.support.incident_steps import Incident
 
 EVENTS = 1_000  # the bound on what one event reads does not depend on it
 

@@ -11,7 +11,7 @@ from nodeheal.domain.policy.policy_models import Deadlines, PoolPolicy
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.domain.verbs import DISRUPTIVENESS, ESCALATION_STEPS, VERBS, VerbSpec, verb_of_step
 from tests.support.builders import xid
-from tests.unit.test_decide import Story
+from tests.support.recovery_story import Story
 
 ACTING = [action for action, verb in VERBS.items() if verb.has_mode]
 

@@ -13,10 +13,10 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import conclude, signal
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import OperationStore
-from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.recovery.wait_for_news import wait_for_news, waiting_for_news
-from tests.support.builders import ACT, NOW, xid
-from tests.unit.test_steps import C, Incident
+from tests.support.builders import NOW, xid
+from tests.support.incident_steps import C, Incident, take
 
 REMAP = 63  # a row remap lets its job finish first
 
@@ -49,10 +49,6 @@ class HistoryWatched:
     def history(self, incident_id: str) -> Any:
         self.waits_at_read.append(waiting_for_news(incident_id, self._ports) is not None)
         return self._ports.incidents.history(incident_id)
-
-
-def take(it: Incident, event: HealthEvent) -> Ingested:
-    return ingest(event, it.ports, ACT)
 
 
 def gang_stops(it: Incident) -> None:

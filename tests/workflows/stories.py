@@ -24,7 +24,7 @@ from tests.support.builders import node, scheduler_in, xid
 from tests.support.enrolment import enroll
 from tests.support.fake_cluster import BROKEN, PEER, SPARE
 from tests.support.fuse import Fuse
-from tests.unit.test_decide_among_others import with_policy
+from tests.support.policies import with_policy
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld, Story
 from tests.workflows.restart_stories import RESTARTS
 
@@ -270,3 +270,6 @@ STORIES = (
         only=("reboot_node", "wakeup.on_answer"),
     ),
 )
+
+
+A_HUMANS = {"Escalated", "Recovery failed"}

@@ -36,8 +36,8 @@ from nodeheal.services.operators.request_action import request_action
 from tests.support.builders import node, requeueing, xid
 from tests.support.fake_cluster import FakeCluster, replace_time
 from tests.support.hyperpod import NODE, OTHER, SUCCESSOR_ADDRESS, Region
+from tests.support.policies import with_policy
 from tests.support.walker import Walk
-from tests.unit.test_decide_among_others import with_policy
 
 ACTS = with_policy(stable_seconds=600, default_pool={"mode": "act", "budget": {"max_nodes": 1, "max_percent": 100}})
 BY_US = ("BatchRebootClusterNodes", "BatchReplaceClusterNodes")

@@ -15,8 +15,8 @@ from nodeheal.operations import engine
 from nodeheal.operations.engine import machine_stopped
 from tests.support.builders import under_way, xid
 from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.policies import with_policy
 from tests.support.walker import Walk
-from tests.unit.test_decide_among_others import with_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

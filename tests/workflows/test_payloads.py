@@ -11,12 +11,12 @@ from nodeheal.contract.results import EVIDENCE_CHARACTERS, REASON_CHARACTERS, Ev
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Outcome, Step
 from tests.support.builders import ACT, xid
+from tests.support.incident_steps import Incident
+from tests.support.recover_node import CLOSE, STEPS, recover
+from tests.support.recovery_story import Story
 from tests.support.step_functions import isolate_node
 from tests.support.steps import INCIDENT, decision, result
 from tests.support.walker import Error, Walk
-from tests.unit.test_decide import Story
-from tests.unit.test_steps import Incident
-from tests.workflows.test_recover_node import CLOSE, STEPS, recover
 
 KIB = 1024
 AT_MOST = 32 * KIB

@@ -9,8 +9,8 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.commands import Command
 from tests.support.builders import commands_in, waiting
 from tests.support.job_cluster import JobCluster, finishes
+from tests.support.policies import WITH_FABRIC
 from tests.support.walker import Json
-from tests.workflows.test_fabric_tests import WITH_FABRIC
 
 ASKS = {"Check nodes": 2, "Find checkpoint": 2}  # how often each asks where every node answers
 

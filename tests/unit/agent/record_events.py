@@ -20,8 +20,8 @@ from nodeheal import __version__
 from sandbox.toml import toml
 from tests.support import checkpoint_trees as trees
 from tests.support.agent_fakes import FakeEventBridge, NodeFolder, eventually, kernel_line, xid
-from tests.unit.agent.test_agent_process import AgentProcess
-from tests.unit.agent.test_evidence import FakeBucket
+from tests.support.agent_process import AgentProcess
+from tests.support.evidence_bucket import FakeBucket
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 RECORDS = GOLDEN / "agent_events"

@@ -10,7 +10,7 @@ import pytest
 
 from stacks.settings import REPOSITORY
 from tests.support.agent_fakes import NodeFolder
-from tests.unit.agent.test_prometheus import everything
+from tests.unit.agent.metrics_page import everything
 
 FOLDER = REPOSITORY / "docs" / "dashboards"
 DASHBOARDS = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}

@@ -25,6 +25,7 @@ from nodeheal.agent.transport.heartbeat_thread import PATIENCE_SECONDS, Heartbea
 from nodeheal.contract.signature import KEPT_SECONDS
 from tests.support.agent_fakes import (
     IDENTITY,
+    KEYS,
     PUBLIC_KEY,
     START,
     USER_ID,
@@ -33,9 +34,7 @@ from tests.support.agent_fakes import (
     eventually,
     public_key,
 )
-from tests.unit.agent.test_credentials import KEYS
-
-EVERY = 60.0
+from tests.support.agent_loop import EVERY
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from nodeheal.operations.engine import begin, conclude, reconcile
 from nodeheal.operations.handler import World
 from nodeheal.services.intake import wakeup
 from tests.support.builders import ACT, commands_in, waiting
+from tests.support.incident_steps import A, B, Incident
 from tests.support.step_functions import run_diagnostics
-from tests.unit.test_steps import A, B, Incident
 
 
 class Diagnosing(Incident):

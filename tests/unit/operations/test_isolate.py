@@ -17,8 +17,8 @@ from nodeheal.operations.gang import GangFacts, GangRecord, record_of
 from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
 from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, scheduler_in, stored_node, under_way
-from tests.unit.test_isolation_storm import FIRST, NAMES, SECOND, STORM, Storm
-from tests.unit.test_steps import A
+from tests.support.incident_steps import A
+from tests.support.isolation_storm import FIRST, NAMES, SECOND, STORM, Storm
 
 PLACE = f"placement-of-{A}"
 DRAINED: dict[str, Any] = {"drained_at": NOW, "by_us": True, "placement": PLACE}

@@ -18,8 +18,9 @@ from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from tests.support.builders import NOW, node, scheduler_in, under_way, xid
 from tests.support.fake_cluster import BROKEN
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import seen, with_policy
+from tests.support.observations import seen
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
 from tests.workflows.scenarios.climbs import next_is
 from tests.workflows.scenarios.races import JOB, Moment

@@ -10,7 +10,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.replace import has_taken, take_new_node
 from tests.support.builders import node
-from tests.unit.test_replacement import N, Pool
+from tests.support.replacement_pool import N, Pool
 
 # New machines
 

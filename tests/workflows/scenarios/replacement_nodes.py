@@ -19,7 +19,7 @@ from nodeheal.services.recovery import build_decision_context
 from nodeheal.services.steps import result_of
 from tests.support.builders import NOW, node, started_job, stored_node, xid
 from tests.support.fake_cluster import BROKEN, PEER, SPARE
-from tests.unit.test_replacement import A, M, N, Pool
+from tests.support.replacement_pool import A, M, N, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.scenarios.races import JOB
 from tests.workflows.scenarios.turns import opened

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.agent_fakes import NodeFolder
 
-DOCUMENTS = Path(__file__).parents[3] / "packaging" / "ssm"
+DOCUMENTS = Path(__file__).parents[2] / "packaging" / "ssm"
 PATIENCE_SECONDS = 60
 Ended = subprocess.CompletedProcess[str]
 
