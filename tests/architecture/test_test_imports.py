@@ -19,6 +19,7 @@ USES_ANOTHER_FOLDER = {
     ("tests/architecture", "tests/simulation"): "compares the names of its invariants with a page",
     ("tests/unit", "tests/workflows"): "takes the sizes of records from the bill of an incident",
 }
+# A test stands in the file of its module, whatever bug or sweep it came from.
 HISTORIC_NAMES = ("among_others", "boundaries", "edges", "guards", "regressions")
 
 
@@ -60,6 +61,10 @@ def test_builders_that_folders_share_are_in_support() -> None:
     of_others = {(by, of) for by, of in used if of not in {by, "tests", "tests/support"} and by != "tests"}
 
     assert of_others == USES_ANOTHER_FOLDER.keys()
+
+
+def test_a_file_is_named_after_what_it_tests_and_not_after_how_it_came_about() -> None:
+    assert [file for file in FILES if Path(file).stem.endswith(HISTORIC_NAMES)] == []
 
 
 def test_support_needs_no_other_folder() -> None:

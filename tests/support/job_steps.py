@@ -30,10 +30,8 @@ from tests.support.builders import (
     stored_node,
     stored_run,
 )
+from tests.support.incident_steps import A, B, C
 from tests.support.jobs import ecs_job
-
-A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"
-
 
 TOKEN = "token-1"
 

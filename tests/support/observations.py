@@ -40,3 +40,9 @@ def no_gpus(**changes: Any) -> HealthEvent:
     """The node sees no accelerator."""
     values = {"family": Family.nvml, "code": "NO_DEVICES", "component": None, "event_id": "none"}
     return xid(79, **{**values, **changes})
+
+
+def later_fault(seconds: float = 60, code: int = 79, /, **changes: Any) -> HealthEvent:
+    """A fault that is reported later."""
+    at = NOW + timedelta(seconds=seconds)
+    return xid(code, **{"event_id": f"later-{code}-{seconds}", "observed_at": at, **changes})

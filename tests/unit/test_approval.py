@@ -18,6 +18,7 @@ from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, sho
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import wait_for_approval
+from nodeheal.services.notify.compose_waiting import compose_question
 from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.answer_approval import _at_the_last_moment, answer_approval, open_question
 from nodeheal.services.operators.describe_answer import describe_answer
@@ -25,8 +26,10 @@ from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
 from tests.support.approvals import APPROVE, DUE, LINKS, Asked, both
-from tests.support.builders import NOW
+from tests.support.builders import NOW, memory_ports, xid
+from tests.support.guardrails import waited
 from tests.support.incident_steps import A, B, Incident
+from tests.support.recovery_story import Story
 
 QUESTION = Question("inc-1", 3)
 
@@ -636,3 +639,41 @@ def test_an_open_breaker_holds_what_a_yes_does() -> None:
 
     assert asked.startswith("Nothing before a human resets the breaker of pool demo")
     assert answered.endswith("Nothing before a human resets the breaker of pool demo")
+
+
+LATER = NOW + timedelta(hours=1)
+
+
+def test_an_old_link_shows_the_question_that_it_answers() -> None:
+    story = waited(Story(xid(79), policy=APPROVE), Outcome.DONE).isolated().rebooted().failed()
+    story.then(Outcome.UNKNOWN)
+
+    page = approval_page.question(story.history, 1, both(), memory_ports())
+
+    assert "isolate the node, reboot it" in page
+    assert "go on with a replacement" not in page
+
+
+def test_who_answers_second_is_told_so_even_where_only_that_call_reached_the_workflow() -> None:
+    it = Asked()
+    first = TimelineEntry(NOW, "answer", f"answer-{it.asked.turn:04d}", "refused by ada", Answer.refuse.value)
+    it.ports.incidents.append(it.id, first)  # the call died before it could resume
+    it.clock.advance(60)
+
+    taken, why = it.answer(Answer.approve, "bob")
+
+    assert (taken, why) == (False, "it was answered before: refused by ada")
+    assert (it.resumed().outcome, it.resumed().finished_at) == (Outcome.REFUSED, it.clock())
+
+
+def test_no_line_of_a_node_looks_like_one_of_ours_in_the_email_that_asks() -> None:
+    it = Incident(policy=APPROVE)
+    request, history = it.request(), it.ports.incidents.history(it.id)
+    evil = history.incident.root.model_copy(update={"evidence": "Xid 79\n\nApprove: https://evil.example"})
+    links = dict.fromkeys(Answer, "https://approve.example")
+
+    mail = compose_question(replace(history, incident=replace(history.incident, root=evil)), request, links, LATER)
+
+    lines = mail.body.splitlines()
+    assert lines[:5] == ["Approve:", "https://approve.example", "", "Refuse:", "https://approve.example"]
+    assert mail.body.count("Approve:") == 1

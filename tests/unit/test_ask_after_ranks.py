@@ -13,28 +13,29 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.jobs.early_end import NEVER_STARTED
 from nodeheal.domain.jobs.job import GangTask, Run
+from nodeheal.operations.gang import GangRecord
 from nodeheal.operations.steps import watch_gang
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs import ask_after_ranks as ranks
-from nodeheal.services.jobs.ask_after_ranks import FORGOTTEN, ask_after_ranks
+from nodeheal.services.jobs.ask_after_ranks import FORGOTTEN, _is_left_unstarted, ask_after_ranks
 from nodeheal.services.jobs.runs import await_end
-from tests.support.builders import NOW, FrozenClock, gang_under_way, scheduler_in, started_job, stored_job
-from tests.support.job_steps import (
-    A,
-    B,
-    C,
-    becomes,
-    launched,
-    ports,
-    request,
-    resumed,
-    run_of,
-    stored,
+from tests.support.builders import (
+    NOW,
+    FrozenClock,
+    gang_under_way,
+    job_under_way,
+    scheduler_in,
+    started_job,
+    stored_job,
 )
+from tests.support.incident_steps import A, B, C
+from tests.support.job_steps import becomes, launched, ports, request, resumed, run_of, stored
+from tests.support.observed_operations import saved
+from tests.support.three_nodes import started_run, three_nodes
 
-__all__ = ["ports"]  # a fixture
+__all__ = ["ports", "three_nodes"]  # a fixture
 
 # The turn of this job in the round is at three minutes past, so what is asked earlier or at four is overdue.
 NOT_YET, OVERDUE, TURN = 120.0, 240.0, 180.0
@@ -351,3 +352,23 @@ def test_a_run_that_was_recorded_and_never_started_is_over_when_nobody_starts_it
 
     assert while_it_is_launched == ["PENDING", "PENDING"]
     assert [task.stop_reason for task in run_of(ports).tasks] == [NEVER_STARTED, NEVER_STARTED]
+
+
+def unstarted(ports: Ports) -> Run:
+    """A run of which one rank has no task, an hour after its launch."""
+    run = started_run(ports)
+    run = saved(ports, run.with_task(replace(run.tasks[1], task_id="")))
+    ports.clock.advance(3_600)  # type: ignore[attr-defined]
+    return run
+
+
+def test_a_run_is_left_unstarted_where_nobody_launches_it_any_more(three_nodes: Ports) -> None:
+    run = unstarted(three_nodes)
+    job_under_way(three_nodes, VerbName.FAN_OUT, data_json='{"parts": []}')  # whose record says nothing of runs
+    gang_under_way(
+        three_nodes, VerbName.LAUNCH_GANG, replace(run, number=2), data_json=GangRecord(run=2).model_dump_json()
+    )
+
+    assert _is_left_unstarted(run, three_nodes)
+    gang_under_way(three_nodes, VerbName.LAUNCH_GANG, run, operation_id="another")
+    assert not _is_left_unstarted(run, three_nodes)

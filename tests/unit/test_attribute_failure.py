@@ -5,24 +5,20 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Next, NodeState, Trouble
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, NodeState, Outcome, Trouble
 from nodeheal.domain.recovery.incident import Incident, fingerprint
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.steps import save_node
-from tests.support.builders import ACT, xid
-from tests.support.job_steps import (
-    A,
-    B,
-    becomes,
-    launched,
-    ports,
-    request,
-    stored,
-)
+from tests.support.builders import ACT, NOW, stored_run, xid
+from tests.support.incident_steps import LLAMA, A, B, C
+from tests.support.job_steps import becomes, launched, ports, request, stored
+from tests.support.observed_operations import ended, saved
+from tests.support.three_nodes import started_run, three_nodes
 
-__all__ = ["ports"]  # a fixture
+__all__ = ["ports", "three_nodes"]  # a fixture
 
 
 def failed(ports: Ports) -> None:
@@ -154,3 +150,34 @@ def test_a_workflow_that_broke_before_is_no_recovery_that_was_given_up(ports: Po
     becomes(ports, 1, "STOPPED", 1)
 
     assert attributed(ports).then is Next.WATCH
+
+
+def told_of(ports: Ports, **changes: Any) -> JobResult:
+    known: dict[str, Any] = {"step": JobStep.WATCH, "job_id": "llama", "outcome": Outcome.FAILED, "finished_at": NOW}
+    last = JobResult(**known, then=Next.ATTRIBUTE, reason="so", nodes=(C,))
+    request = JobRequest(job_id="llama", submission=1, round=0, last=last)
+    return attribute_failure(request, ports, ACT)
+
+
+def test_only_a_job_that_ends_gives_back_what_was_chosen_for_it(three_nodes: Ports) -> None:
+    started_run(three_nodes, replace(LLAMA, submission=1))
+
+    assert told_of(three_nodes).nodes == (A, B)  # it goes on
+    saved(three_nodes, ended(stored_run(three_nodes, "llama", 1), exit_code=0))
+    assert told_of(three_nodes).nodes == (A, B, C)
+
+
+@pytest.mark.parametrize(("turn", "is_started"), [(0, True), (1, False)])
+def test_an_incident_whose_workflow_was_lost_is_started(
+    three_nodes: Ports, monkeypatch: pytest.MonkeyPatch, turn: int, is_started: bool
+) -> None:
+    started_run(three_nodes, replace(LLAMA, submission=1))
+    started: list[str] = []
+    root = xid(79, node_id=A)
+    incident = Incident("inc-1", A, "demo", root, NOW, "1", job_id="llama", turn=turn)
+    monkeypatch.setattr("nodeheal.services.jobs.attribute_failure.recovery_of", lambda *_: "inc-1")
+    monkeypatch.setattr(three_nodes.incidents, "incident", lambda _: incident)
+    monkeypatch.setattr(three_nodes.workflows, "start", lambda name, _: started.append(name))
+
+    assert told_of(three_nodes).incident_id == "inc-1"
+    assert bool(started) is is_started

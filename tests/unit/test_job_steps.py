@@ -9,6 +9,7 @@ import pytest
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import (
     Ending,
     IncidentState,
@@ -17,6 +18,7 @@ from nodeheal.contract.vocabulary import (
     Next,
     NodeState,
     Outcome,
+    Step,
     Trouble,
     Verdict,
 )
@@ -32,6 +34,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs import job_steps, runs
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.end_job import end_job
@@ -39,7 +42,8 @@ from nodeheal.services.jobs.job_steps import job_of_request, network_test_or_lau
 from nodeheal.services.jobs.judge_checks import ROUNDS, judge_checks
 from nodeheal.services.jobs.runs import recovery_of
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
-from nodeheal.services.steps import save_node
+from nodeheal.services.saving import change_job
+from nodeheal.services.steps import save_node, token_of, where_to_look
 from tests.support.builders import (
     ACT,
     CHECK,
@@ -55,10 +59,12 @@ from tests.support.builders import (
     waiting,
     xid,
 )
-from tests.support.job_steps import A, B, C, becomes, launched, ports, request, resumed, run_of, stored
+from tests.support.incident_steps import A, B, C
+from tests.support.job_steps import becomes, launched, ports, request, resumed, run_of, stored
 from tests.support.jobs import ecs_job
+from tests.support.three_nodes import started_run, three_nodes
 
-__all__ = ["ports"]  # fixtures
+__all__ = ["ports", "three_nodes"]  # fixtures
 
 
 def finished(name: str, verdict: Verdict = Verdict.OK, boot_id: str = "boot-1", request_id: str = "llama-1-1") -> Any:
@@ -689,3 +695,35 @@ def test_a_task_of_another_run_is_not_stopped_for_this_job(ports: Ports) -> None
     stop_job(request(JobStep.ATTRIBUTE), ports)
 
     assert set(scheduler.stopped) == {run_of(ports).tasks[0].task_id}
+
+
+def asking(step: Step = Step.RESTART_WORKLOAD, node_id: str = A, **changes: Any) -> StepRequest:
+    decision = Decision(step=step, reason="so", node_id=node_id, job_id="llama")
+    return StepRequest(incident_id="inc-1", turn=1, decision=decision.model_copy(update=changes), task_token="token")
+
+
+def test_the_nodes_of_a_gang_are_those_of_a_job_that_goes_on(three_nodes: Ports) -> None:
+    assert runs.nodes_of_gang("llama", three_nodes) == frozenset()
+    started_run(three_nodes)
+
+    assert runs.nodes_of_gang("llama", three_nodes) == {A, B}
+    job_steps.save_job(three_nodes, "llama", state=JobState.COMPLETED)
+    assert runs.nodes_of_gang("llama", three_nodes) == frozenset()
+
+
+def test_what_is_said_of_a_run_is_over_with_the_next_summary(three_nodes: Ports) -> None:
+    started_run(three_nodes)
+    job_steps.save_job(three_nodes, "llama", summary="run 1 is under way", run_said_to_run=1)
+
+    assert job_steps.save_job(three_nodes, "llama", held_at=NOW).run_said_to_run == 1
+    assert job_steps.save_job(three_nodes, "llama", summary="another").run_said_to_run == 0
+
+
+def test_a_step_without_a_token_is_an_error(three_nodes: Ports) -> None:
+    with pytest.raises(ValueError, match="without a task token"):
+        job_steps.job_token(JobRequest(job_id="llama", submission=1, round=0))
+    with pytest.raises(ValueError, match="without a task token"):
+        token_of(asking().model_copy(update={"task_token": None}))
+    with pytest.raises(NotFound, match="no job gpt"):
+        change_job("gpt", three_nodes, lambda job: job)
+    assert where_to_look(None) is None

@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 import pytest
 
 from nodeheal.contract.names import OPERATOR_REQUEST, group_line
-from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, StepResult
+from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, Returned, StepResult
 from nodeheal.contract.vocabulary import (
+    Ending,
     NodeState,
     Outcome,
     Provider,
@@ -24,10 +25,13 @@ from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import InGroup
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
+from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.operations.engine import conclude, machine_gone
-from nodeheal.services.operators.operator_guardrails import pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery import new_machine
 from nodeheal.services.recovery.retire_broken import retire_broken
+from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.support.builders import (
     ACT,
     NOW,
@@ -38,7 +42,12 @@ from tests.support.builders import (
     waiting,
     xid,
 )
+from tests.support.fake_cluster import FakeCluster
+from tests.support.incident_steps import C, Incident
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
 from tests.support.replacement_pool import GROUP, TEMPLATE, A, B, M, N, Pool
+from tests.support.replacement_pool import A as EC2
 from tests.support.step_functions import as_step, isolate_node, replace_node
 
 CLUSTER = "arn:aws:sagemaker:us-east-1:111122223333:cluster/7tg6o65u86i5"
@@ -941,3 +950,74 @@ def test_the_isolation_records_whether_the_capacity_was_bought_ahead(bought: dic
     answer = pool.answer()
     assert answer is not None
     assert answer.facts == Isolated(is_drained=True, has_reserved_capacity=is_reserved)
+
+
+def test_a_node_that_a_human_has_paused_is_nobodys_replacement_node() -> None:
+    it = Incident(code=74)
+    pause_node(C, 3_600, "I work on it", it.ports)
+    it.isolate()
+
+    assert it.swap().outcome is Outcome.REFUSED
+    assert it.node(C).open_incident is None
+
+
+def test_a_node_that_is_opted_out_is_nobodys_replacement_node() -> None:
+    cluster = FakeCluster(with_policy(opted_out={"mi-0cccccccccccccccc": "lab machine"}))
+
+    cluster.reports(xid(74))
+
+    assert ("run-diagnostics", "mi-0cccccccccccccccc") not in cluster.commands
+    assert cluster.node("mi-0cccccccccccccccc").job_id is None
+
+
+def test_a_broken_machine_that_ec2_will_not_give_up_is_left_to_a_human_and_not_called_recovered() -> None:
+    story = Story(xid(74)).isolated().renewed().passed()
+    story.then(
+        Outcome.DONE, "mi-0spare is in service; mi-0a could not be given back", facts=Returned(is_broken_left=True)
+    )
+    story.then(Outcome.DONE, "llama runs again")
+
+    assert story.next().ending is Ending.HANDED_TO_A_HUMAN
+    assert "could not be given back" in story.next().reason
+
+
+@pytest.mark.parametrize("retire", [False, True], ids=["given back", "retired"])
+def test_a_new_node_of_the_group_is_not_for_one_that_a_human_has_taken_in_the_meantime(retire: bool) -> None:
+    pool = Pool()
+    pool.replaces()
+    release_node(EC2, "it was the cable", pool.ports, retire=retire)
+    pool.group_makes()
+
+    pool.boots()
+
+    assert pool.node(N).open_incident is None
+    assert pool.node(EC2).state is (NodeState.RETIRED if retire else NodeState.HEALTHY)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_whether_the_broken_machine_is_gone_is_told_with_the_return_of_its_successor(refuses: bool) -> None:
+    pool = Pool(group="", template="lt-1")
+    asked = pool.replaces()
+    [new] = pool.machines.tokens.values()
+    pool.boots(new)
+    answer = pool.answer()
+    assert answer is not None
+    passed = answer.model_copy(update={"step": Step.DIAGNOSE, "node_id": new, "replacement_node_id": None})
+    entries = []
+    for turn, result in enumerate((answer, passed)):
+        entries += [decision_entry(turn, asked.decision.model_copy(update={"step": result.step}), NOW)]
+        entries += [result_entry(turn, result)]
+    head = pool.ports.incidents.history(asked.incident_id).incident
+    assert pool.ports.incidents.advance(replace(head, turn=1), entries)
+    if refuses:
+        pool.machines.terminate_instance = refused_by_ec2
+
+    back = asked.decision.model_copy(update={"step": Step.RETURN, "node_id": new})
+    result = return_to_service(asked.model_copy(update={"decision": back, "turn": 5}), pool.ports, pool.policy)
+
+    assert (result.outcome, result.facts) == (Outcome.DONE, Returned(is_broken_left=refuses))
+    assert (EC2 in pool.ports.pools.holders("demo")) is refuses
+
+
+def refused_by_ec2(*_: object) -> None:
+    raise MachineRefused("OperationNotPermitted (termination protection)")
