@@ -31,7 +31,7 @@ from bench.start import measure_start
 from bench.table import as_text, with_table
 from sandbox.kubernetes_story import why_missing as why_no_kubernetes
 from sandbox.slurm import why_missing
-from tests.emulated.browser import why_missing as why_no_browser
+from tests.support.browser import why_missing as why_no_browser
 
 WRITTEN = Path("build/bench.json")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"

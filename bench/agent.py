@@ -20,7 +20,7 @@ from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.repeats import WINDOW_SECONDS
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.config import KernelLog
-from tests.unit.agent.fakes import IDENTITY, eventually
+from tests.support.agent_fakes import IDENTITY, eventually
 
 ALL = tuple(check.name for check in CHECKS)
 SETTLE_SECONDS = 15.0  # until then every check has run once

@@ -12,10 +12,10 @@ from typing import Any
 from playwright.sync_api import Browser, Page, Response
 
 from nodeheal.api.client import Client
-from tests.emulated.browser import browser
 from tests.support.acts import MemoryControlPlane
+from tests.support.browser import browser
+from tests.support.builders import ACT, memory_ports, node
 from tests.support.console import ServedConsole, served
-from tests.unit.builders import ACT, memory_ports, node
 
 SIZES = (10_000, 100_000)
 TURNS = 7

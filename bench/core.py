@@ -11,7 +11,7 @@ from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.incident import History, Incident, incident_id_of
 from nodeheal.domain.recovery.situation import Situation
 from nodeheal.parsers.kernel_line import parse_message
-from tests.unit.builders import ACT, NOW, xid
+from tests.support.builders import ACT, NOW, xid
 
 EVENTS = 50
 # A failing node's reports: one fault, its secondary faults, the driver's message, repeated each minute.

@@ -23,7 +23,7 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import NodeHandle, Sandbox
-from tests.unit.builders import xid
+from tests.support.builders import xid
 
 POOL = "storm"
 NODES = 100

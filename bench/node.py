@@ -20,8 +20,8 @@ import psutil
 import pynvml
 
 from sandbox.toml import toml
-from tests.unit.agent.authority import Authority, found_authority
-from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually
+from tests.support.agent_fakes import FakeEventBridge, NodeFolder, eventually
+from tests.support.authority import Authority, found_authority
 
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031

@@ -44,13 +44,13 @@ from nodeheal.services.operators.describe_answer import describe_answer
 from nodeheal.services.operators.operator_guardrails import pause_pool, reset_breaker, trip_breaker
 from stacks.settings import REPOSITORY
 from tests.support.acts import requested
-from tests.unit.builders import NOW, FrozenClock, behave_as_requeueing, memory_ports, node, xid
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import with_policy
-from tests.unit.test_unmanaged_tasks import unmanaged_tasks_of
-from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
-from tests.workflows.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
-from tests.workflows.test_run_job import falls_off_the_bus, wants_it_stopped
+from tests.support.builders import NOW, FrozenClock, behave_as_requeueing, memory_ports, node, xid
+from tests.support.fake_cluster import BROKEN, PEER, FakeCluster
+from tests.support.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
+from tests.support.job_endings import falls_off_the_bus, wants_it_stopped
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
+from tests.support.unmanaged_tasks import unmanaged_tasks_of
 
 PAGE = REPOSITORY / "docs" / "emails.md"
 PICTURE = REPOSITORY / "docs" / "pictures" / "email.svg"  # of the kind that asks most of its reader

@@ -27,7 +27,7 @@ from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import schedule
 from nodeheal.simulation.setting import CALM
 from nodeheal.simulation.world import World
-from tests.workflows.fuse import Fuse
+from tests.support.fuse import Fuse
 from tests.workflows.rare_stories import RARE_STORIES
 from tests.workflows.stories import STORIES
 

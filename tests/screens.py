@@ -33,11 +33,11 @@ from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import short_id
 from stacks.settings import REPOSITORY
 from tests.emails import ADA
+from tests.support.builders import behave_as, node, xid
 from tests.support.hardware import reports_hardware
+from tests.support.job_cluster import NODES, JobCluster, Json, finishes, is_recovered, spec
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import behave_as, node, xid
-from tests.unit.test_decide_among_others import with_policy
-from tests.workflows.job_cluster import NODES, JobCluster, Json, finishes, is_recovered, spec
+from tests.support.policies import with_policy
 
 PAGE = REPOSITORY / "docs" / "screens.md"
 COLUMNS = 80  # of the page

@@ -15,7 +15,7 @@ from typing import Any
 from bench.gpus import COUNT, furnished
 from sandbox.toml import toml
 from tests.fakes.nvml import FakeGpus
-from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, kernel_line
+from tests.support.agent_fakes import FakeEventBridge, NodeFolder, kernel_line
 
 CHECKS = ("gpu_state", "host_load", "disk", "memory", "progress")
 POOLS = ("h100", "h100", "h100", "h100", "inference", "inference")

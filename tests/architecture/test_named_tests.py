@@ -1,26 +1,16 @@
 """A page that says that something holds names the test that holds it: the test must be there."""
 
-import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 
 import pytest
 
 from stacks.settings import REPOSITORY
 from tests.simulation.cases import CASES
+from tests.support.named_tests import names_in
 
 PAGES = ("README.md", *sorted(str(page.relative_to(REPOSITORY)) for page in (REPOSITORY / "docs").rglob("*.md")))
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
-
-
-@cache
-def names_in(path: str) -> frozenset[str]:
-    """The names of a module's tests; empty where there is no such module."""
-    file = REPOSITORY / path
-    if not file.is_file():
-        return frozenset()
-    return frozenset(each.name for each in ast.parse(file.read_text("utf-8")).body if isinstance(each, ast.FunctionDef))
 
 
 @pytest.mark.parametrize("page", PAGES)

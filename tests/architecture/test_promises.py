@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from stacks.settings import REPOSITORY
-from tests.architecture.test_named_tests import names_in
+from tests.support.named_tests import names_in
 
 LEDGER = "tests/promises.csv"
 # Decisions without a promise that a test could break: why each has no row.

@@ -51,12 +51,12 @@ AT_MOST = {
     "--version": 8,
     "-h": 49,  # the console
     "nodes list -h": 22,
-    "explain xid 79": 60,  # its view
+    "explain xid 79": 63,  # the timeline and the situation, which a decision is made from
     "status": 139,  # views and queries in place of one module of services
     "nodes list": 126,  # the view, and the query beside the renderer
     "incidents list": 126,
     "incidents show inc-1234": 127,  # the view, and the query beside the renderer
-    "jobs list": 128,
+    "jobs list": 131,  # the typed timeline
     "jobs show llama": 155,  # the view, and the query beside the renderer
     "approve inc-1234 --why because": 139,  # refused by the same function as in the control plane
     "pools list": 140,

@@ -13,9 +13,9 @@ from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_pla
 from nodeheal.contract import names
 from sandbox.client import Sandbox
 from sandbox.mailbox import Mailbox
-from tests.emulated.operators import Operator, deployed, operator
-from tests.emulated.until import until
-from tests.unit.chat_schema import CustomNotification
+from tests.support.chat_schema import CustomNotification
+from tests.support.operators import Operator, deployed, operator
+from tests.support.until import until
 
 pytestmark = pytest.mark.emulated
 

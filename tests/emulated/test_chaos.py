@@ -17,8 +17,8 @@ from sandbox.script import Script
 from sandbox.stories import STORIES
 from sandbox.story import Story
 from tests.emulated.chaos import BROKEN, THROTTLED, UNANSWERED, Chaos, Plan, operation_of
-from tests.emulated.until import until
-from tests.unit.builders import xid
+from tests.support.builders import xid
+from tests.support.until import until
 
 pytestmark = pytest.mark.emulated
 

@@ -20,7 +20,7 @@ from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity
 from nodeheal.domain.fleet.machine import Machine, Power, Termination, alternatives_of
 from sandbox.client import NodeHandle, Sandbox, SandboxError
-from tests.emulated.test_cloud_iam import CLUSTER, IDLE, MANAGED, TAGGED_REQUEST, TAGGED_RESOURCE, Lab, allow, hello
+from tests.emulated.iam_lab import CLUSTER, IDLE, MANAGED, TAGGED_REQUEST, TAGGED_RESOURCE, Lab, allow, hello
 
 pytestmark = pytest.mark.emulated
 

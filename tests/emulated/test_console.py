@@ -16,7 +16,8 @@ from nodeheal.contract.vocabulary import NodeState
 from sandbox.client import Sandbox, free_port
 from sandbox.demo import add_pool_that_asks
 from sandbox.stories import CAREFUL
-from tests.emulated.browser import (
+from tests.support.acts import MemoryControlPlane
+from tests.support.browser import (
     DESK,
     PATIENCE,
     PHONE,
@@ -29,10 +30,9 @@ from tests.emulated.browser import (
     picture,
     why_missing,
 )
-from tests.emulated.until import until
-from tests.support.acts import MemoryControlPlane
+from tests.support.builders import ACT, memory_ports, node
 from tests.support.console import served
-from tests.unit.builders import ACT, memory_ports, node
+from tests.support.until import until
 
 pytestmark = [pytest.mark.emulated, pytest.mark.skipif(bool(why_missing()), reason=why_missing())]
 POOL, JOB = "demo", "llama-8b"

@@ -13,10 +13,10 @@ from nodeheal.console.roles import EVERYTHING, Role
 from nodeheal.contract import names
 from sandbox.client import Sandbox
 from stacks.console import POLICIES_OF
-from tests.emulated.operators import deployed
-from tests.emulated.until import until
 from tests.support.cognito import Cognito, Person, cognito
-from tests.unit.test_console_sign_in import KEY, OWN, Browser
+from tests.support.console_sign_in import KEY, OWN, Browser
+from tests.support.operators import deployed
+from tests.support.until import until
 
 pytestmark = pytest.mark.emulated
 POOL = "demo"

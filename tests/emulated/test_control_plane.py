@@ -33,11 +33,11 @@ from nodeheal.contract.vocabulary import Action, Step, Verdict
 from nodeheal.domain.jobs.owner import Owner
 from sandbox.client import Sandbox
 from sandbox.deployment import ASSET_BUCKET
-from tests.emulated.until import until
-from tests.unit.agent.fakes import PUBLIC_KEY
-from tests.unit.agent.fakes import xid_event as agent_xid
-from tests.unit.agent.node_root import NodeRoot, executable
-from tests.unit.builders import xid
+from tests.support.agent_fakes import PUBLIC_KEY
+from tests.support.agent_fakes import xid_event as agent_xid
+from tests.support.builders import xid
+from tests.support.node_root import NodeRoot, executable
+from tests.support.until import until
 
 # One worker deploys it once.
 pytestmark = pytest.mark.emulated

@@ -8,8 +8,8 @@ import pytest
 
 from nodeheal.contract import names
 from sandbox.client import Sandbox
-from tests.emulated.operators import Operator, deployed, operator
-from tests.emulated.until import until
+from tests.support.operators import Operator, deployed, operator
+from tests.support.until import until
 
 pytestmark = pytest.mark.emulated
 

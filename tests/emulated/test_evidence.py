@@ -29,8 +29,8 @@ from nodeheal.ports.commands import Command
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
 from sandbox.client import NodeHandle, Sandbox
-from tests.emulated.until import until
-from tests.unit.builders import facts_of, stored_node, xid
+from tests.support.builders import facts_of, stored_node, xid
+from tests.support.until import until
 
 pytestmark = pytest.mark.emulated
 

@@ -12,9 +12,9 @@ from nodeheal.contract.vocabulary import JobState, NodeState, Outcome
 from nodeheal.domain.operation import node_owner
 from nodeheal.ports import Ports
 from sandbox.client import Sandbox, free_port
-from tests.emulated.operators import Operator, deployed, is_denied, operator
-from tests.emulated.until import until
-from tests.unit.builders import stored_job
+from tests.support.builders import stored_job
+from tests.support.operators import Operator, deployed, is_denied, operator
+from tests.support.until import until
 
 pytestmark = pytest.mark.emulated
 

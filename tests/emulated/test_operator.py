@@ -14,8 +14,8 @@ from nodeheal.ports import Ports
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
 from sandbox.client import NodeHandle, Sandbox
-from tests.emulated.operators import REPOSITORY, Operator, deployed, is_denied, operator
-from tests.emulated.until import until
+from tests.support.operators import REPOSITORY, Operator, deployed, is_denied, operator
+from tests.support.until import until
 
 pytestmark = pytest.mark.emulated
 

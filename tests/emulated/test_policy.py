@@ -16,7 +16,7 @@ from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_pla
 from nodeheal.cli.main import app
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from sandbox.client import Sandbox
-from tests.unit.builders import xid
+from tests.support.builders import xid
 
 pytestmark = pytest.mark.emulated
 

@@ -15,10 +15,10 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import History
 from nodeheal.ports import Ports
 from sandbox.client import NodeHandle, Sandbox
-from tests.emulated.operators import Operator, deployed, operator
-from tests.emulated.test_stories import XID_73, XID_74
-from tests.emulated.until import until
-from tests.unit.builders import facts_of, stored_node, xid
+from tests.support.builders import facts_of, stored_node, xid
+from tests.support.operators import Operator, deployed, operator
+from tests.support.sandbox_stories import XID_73, XID_74
+from tests.support.until import until
 
 pytestmark = pytest.mark.emulated
 

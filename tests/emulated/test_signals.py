@@ -11,8 +11,8 @@ import pytest
 from nodeheal.contract import names
 from sandbox import processes
 from sandbox.client import NodeHandle, Sandbox
-from tests.emulated.until import WAIT_SECONDS, until
-from tests.unit.foreign import recorded
+from tests.support.foreign import recorded
+from tests.support.until import WAIT_SECONDS, until
 
 pytestmark = pytest.mark.emulated
 

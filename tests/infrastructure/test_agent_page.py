@@ -17,7 +17,7 @@ from botocore.validate import ParamValidator
 from nodeheal.contract import names
 from stacks.settings import REPOSITORY
 from stacks.wheelhouse import packages
-from tests.unit.agent.node_root import DOCUMENT, executable
+from tests.support.node_root import DOCUMENT, executable
 
 PAGE = (REPOSITORY / "docs" / "agent.md").read_text("utf-8")
 INSTALL = PAGE[PAGE.index("## Put it on a node") : PAGE.index("## Let it speak")]

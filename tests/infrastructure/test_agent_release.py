@@ -29,7 +29,7 @@ from stacks.agent_release import document, fetcher
 from stacks.settings import REPOSITORY, Settings, SettingsError, load_settings
 from stacks.wheelhouse import Wheelhouse, build, download_commands
 from tests.infrastructure.synthesis import NO_BUNDLING, Template, synthesize
-from tests.unit.agent.node_root import NodeRoot, executable
+from tests.support.node_root import NodeRoot, executable
 
 OLDER = "0.0.9"
 KEY = "wheels.zip"

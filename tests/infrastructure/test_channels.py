@@ -11,14 +11,9 @@ from nodeheal.contract.vocabulary import ChannelKind
 from stacks.channels import ADDRESSES
 from stacks.settings import ChannelSetting, Settings
 from tests.infrastructure.synthesis import Template, synthesize
-from tests.infrastructure.test_settings import SECRET
+from tests.support.channels import CHANNELS, SECRET
 
 RESOLVED = f"{{{{resolve:secretsmanager:{SECRET}:SecretString:::}}}}"
-CHANNELS: dict[str, Any] = {
-    "ops-chat": {"kind": "chat"},
-    "oncall": {"kind": "pagerduty", "secret_arn": SECRET},
-    "tracker": {"kind": "webhook", "url": "https://t.example/hook", "header": "X-Key", "secret_arn": SECRET},
-}
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from stacks.console import POLICIES_OF, SPEC
 from stacks.operator import CHANGE_POLICY, DRILL, POLICIES, every_permission
 from stacks.settings import Settings
 from tests.infrastructure.filled import Place, filled, properties
+from tests.infrastructure.iam_statements import as_list
 from tests.infrastructure.synthesis import Template, role_named, synthesize
-from tests.infrastructure.test_permissions import as_list
 
 HERE = Place()
 PREFIX = "acme-nodeheal"

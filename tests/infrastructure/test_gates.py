@@ -1,9 +1,7 @@
 """What `make synth` promises: cdk-nag and cfn-lint are content, in every partition, without a call to AWS."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,31 +12,13 @@ from aws_cdk import aws_sqs as sqs
 from cdk_nag import AwsSolutionsChecks
 
 from stacks import wheelhouse
-from stacks.settings import REPOSITORY
 from stacks.workflows import JOB, PARENT, Workflow
+from tests.infrastructure.cfn_lint import cfn_lint, run
 from tests.infrastructure.synthesis import Template, synthesize
-from tests.infrastructure.test_channels import CHANNELS
+from tests.support.channels import CHANNELS
 
 CHINA = {"region": "cn-north-1", "account": "111122223333"}
 CONSOLE = {"console": {"domain_prefix": "acme-nodeheal", "mfa": "optional"}}
-
-
-def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a tool in the repository."""
-    return subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-
-def cfn_lint(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run cfn-lint with the repository's configuration."""
-    return run([str(Path(sys.executable).with_name("cfn-lint")), *arguments])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from stacks.functions import FUNCTIONS
 from stacks.workflows import JOB, PARENT
 from tests.infrastructure.needs import actions_of, words_of
 from tests.infrastructure.reach import calls_of
-from tests.infrastructure.test_roles import BEATS, DOCTOR, JOBS, ME, NODE, OPERATOR, TABLE, VIEWER, Request, may
+from tests.infrastructure.roles import BEATS, DOCTOR, JOBS, ME, NODE, OPERATOR, TABLE, VIEWER, Request, may
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "item_writers.csv"
 COLUMNS = ("kind", "persons", "nodes", "workflows", "functions", "read_by")

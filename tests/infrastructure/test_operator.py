@@ -23,8 +23,8 @@ from stacks.operator import (
     every_permission,
 )
 from stacks.permission import ASK_CONTROLLER, Permission, only_keys
+from tests.infrastructure.iam_statements import WITHOUT_RESOURCE, as_list
 from tests.infrastructure.synthesis import Template
-from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
 
 # They ask nobody: files in, text out.
 OFFLINE = {"contexts delete", "contexts list", "contexts set", "contexts use"}

@@ -9,9 +9,9 @@ from cfnlint.helpers import REGIONS
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from stacks.settings import REPOSITORY, WITHOUT_API_DESTINATIONS
+from tests.infrastructure.cfn_lint import cfn_lint
 from tests.infrastructure.synthesis import Template, synthesize
-from tests.infrastructure.test_channels import CHANNELS
-from tests.infrastructure.test_gates import cfn_lint
+from tests.support.channels import CHANNELS
 
 CHINA = {"region": "cn-north-1", "account": "111122223333"}
 # Names of services, as IAM spells them in every partition; hosts are spelled with AWS::URLSuffix.

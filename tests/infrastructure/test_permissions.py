@@ -12,6 +12,7 @@ from nodeheal.contract import names
 from nodeheal.contract.names import JOB_EXECUTION_ROLE
 from stacks.functions import FUNCTIONS, FunctionSpec
 from stacks.permission import MANAGED_NODES, PASS_EXECUTION_ROLE, Permission
+from tests.infrastructure.iam_statements import WITHOUT_RESOURCE, as_list
 from tests.infrastructure.synthesis import Template, role_named, synthesize
 
 # What can hurt a node, a task or a job.
@@ -26,19 +27,6 @@ DESTRUCTIVE = {
     "ecs:StopTask",
     "ecs:UpdateContainerInstancesState",
     "ssm:SendCommand",
-}
-# Calls for which IAM knows no resource.
-WITHOUT_RESOURCE = {
-    "ec2:DescribeInstanceStatus",
-    "ssm:DescribeInstanceInformation",
-    "autoscaling:DescribeScalingActivities",
-    "ecs:ListTasks",  # by `startedBy`: only the condition holds it to the cluster
-    "ec2:DescribeInstanceTypes",
-    "ec2:DescribeInstances",
-    "ec2:DescribeLaunchTemplateVersions",
-    "ecs:DescribeTaskDefinition",
-    "ssm:GetCommandInvocation",
-    "states:SendTaskSuccess",
 }
 # One function a verb, or two where the step is two: whoever is added here needs a reason.
 MAY = {
@@ -105,11 +93,6 @@ def statements(templates: Template, spec: FunctionSpec) -> list[dict[str, Any]]:
     [role] = [r["Properties"] for i, r in templates.of_type("AWS::IAM::Role") if i.startswith(f"{spec.class_name}Role")]
     assert "ManagedPolicyArns" not in role
     return [s for policy in role["Policies"] for s in policy["PolicyDocument"]["Statement"]]
-
-
-def as_list(value: Any) -> list[Any]:
-    """IAM spells one thing without its list."""
-    return value if isinstance(value, list) else [value]
 
 
 @pytest.mark.parametrize("spec", FUNCTIONS, ids=lambda spec: spec.stem)

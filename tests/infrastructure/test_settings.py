@@ -11,8 +11,7 @@ import pytest
 
 from stacks import settings as settings_module
 from stacks.settings import REPOSITORY, SettingsError, load_settings
-
-SECRET = "arn:aws:secretsmanager:eu-central-1:111122223333:secret:oncall-a1b2c3"
+from tests.support.channels import SECRET
 
 
 class FakeNode:

@@ -18,7 +18,7 @@ from nodeheal.domain.fleet.node import Node
 from sandbox.kubernetes.authenticator import Authenticator
 from sandbox.kubernetes.control_plane import ControlPlane
 from stacks.settings import REPOSITORY
-from tests.unit.builders import node
+from tests.support.builders import node
 
 NAME, REGION = "training", "eu-central-1"
 MANIFEST = REPOSITORY / "charts" / "nodeheal.yaml"

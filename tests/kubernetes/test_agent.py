@@ -18,7 +18,7 @@ from sandbox.kubernetes.kubelet import Kubelet
 from sandbox.toml import toml
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
-from tests.unit.agent.fakes import CONFIG
+from tests.support.agent_fakes import CONFIG
 
 ACCOUNT = "nodeheal-agent"
 

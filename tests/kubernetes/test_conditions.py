@@ -15,7 +15,7 @@ from sandbox.kubernetes.api import STRATEGIC_MERGE
 from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
-from tests.unit.builders import NOW, FrozenClock
+from tests.support.builders import NOW, FrozenClock
 
 OURS, SRAM = "nodeheal.io/Accelerator", "NeuronHasError_SRAM_UNCORRECTABLE_ERROR"
 HEALTHY = {"type": "NeuronHealth", "status": "False", "reason": "NeuronHasNoError", "message": "Neuron has no error"}

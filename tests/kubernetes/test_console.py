@@ -14,9 +14,9 @@ from sandbox.client import Sandbox
 from sandbox.demo import deploy_for, let_people_answer
 from sandbox.kubernetes_story import CLUSTER, pytorch_job, why_missing
 from sandbox.stories import CAREFUL, fallen
-from tests.emulated import browser as browsers
-from tests.emulated.browser import PATIENCE, PHONE, barriers, browser, console_of, listed, open_path, person_at
-from tests.emulated.until import until
+from tests.support import browser as browsers
+from tests.support.browser import PATIENCE, PHONE, barriers, browser, console_of, listed, open_path, person_at
+from tests.support.until import until
 
 pytestmark = [
     pytest.mark.emulated,

@@ -15,8 +15,8 @@ from nodeheal.domain.fleet.node import Node
 from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.node_records import INCIDENT, record_of
 
-INCIDENT = "inc-20261129T030000-i-0a1b2c3d4e5f60718-1e531b3728"
 UNCHECKED = {"key": UNCHECKED_TAINT, "value": "true", "effect": "NoSchedule"}
 OTHERS = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
@@ -24,11 +24,6 @@ OTHERS = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 @pytest.fixture
 def gate(clusters: EksClusters) -> KubernetesGate:
     return KubernetesGate(clusters)
-
-
-def record_of(kubelet: Kubelet, **changes: Any) -> Node:
-    """nodeheal's record of the node."""
-    return eks.record(kubelet.machine.provider_id.rpartition("/")[2], open_incident=INCIDENT, **changes)
 
 
 def spec(cluster: Cluster, kubelet: Kubelet) -> dict[str, Any]:

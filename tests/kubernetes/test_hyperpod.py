@@ -17,9 +17,9 @@ from nodeheal.domain.fleet.node import Node
 from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
+from tests.support.hyperpod import PLACE
 
 INCIDENT = "inc-20261129T030000-i-0a1b2c3d4e5f60718-1e531b3728"
-PLACE = "use1-az2/sagemaker/cluster/hyperpod-4f0ymp2iq1vn-"
 TAINT = {"key": HEALTH, "value": "Unschedulable", "effect": "NoSchedule"}
 ISOLATED = {"key": ISOLATED_TAINT, "value": INCIDENT, "effect": "NoSchedule"}
 

@@ -11,7 +11,7 @@ from nodeheal.contract import names
 from sandbox.kubernetes.control_plane import ControlPlane
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster, shell
-from tests.kubernetes.test_job_controllers import JOB_SETS, JOBS, PYTORCH_JOBS, job_set, pytorch_job
+from tests.kubernetes.job_controllers import JOB_SETS, JOBS, PYTORCH_JOBS, job_set, pytorch_job
 
 # What an operator needs to see all kinds: docs/adr/0097.
 RULES = [

@@ -21,7 +21,7 @@ from sandbox.kubernetes.control_plane import ControlPlane
 from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster, Object
-from tests.kubernetes.test_gate import record_of
+from tests.kubernetes.node_records import record_of
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 FINALIZER = "karpenter.sh/termination"

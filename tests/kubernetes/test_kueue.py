@@ -10,8 +10,7 @@ from nodeheal.adapters.kubernetes.notes import MAX_RETRIES, RESTARTED_FOR, RESTA
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from tests.kubernetes.cluster import Cluster, Object
-from tests.kubernetes.test_gate import record_of
-from tests.kubernetes.test_job_controllers import (
+from tests.kubernetes.job_controllers import (
     JOB_SETS,
     KUEUE,
     PYTORCH_JOBS,
@@ -20,7 +19,8 @@ from tests.kubernetes.test_job_controllers import (
     queue_of,
     true_conditions,
 )
-from tests.kubernetes.test_workloads import CONSENT, REASON, Place
+from tests.kubernetes.node_records import record_of
+from tests.kubernetes.workloads import CONSENT, REASON, Place
 
 WORKLOADS = f"{KUEUE}/namespaces/default/workloads"
 pytestmark = pytest.mark.usefixtures("plane_with_kueue")

@@ -10,7 +10,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from sandbox.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.cluster import Cluster, Object, shell
-from tests.kubernetes.test_workloads import CONSENT, REASON, Place
+from tests.kubernetes.workloads import CONSENT, REASON, Place
 
 SETS = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets"
 STATEFUL_SETS = "/apis/apps/v1/namespaces/default/statefulsets"

@@ -12,8 +12,8 @@ from sandbox.kubernetes.control_plane import ControlPlane
 from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.test_job_controllers import PYTORCH_JOBS, pytorch_job
-from tests.unit.builders import node
+from tests.kubernetes.job_controllers import PYTORCH_JOBS, pytorch_job
+from tests.support.builders import node
 
 RULES = [
     {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["create"]},

@@ -14,7 +14,7 @@ from sandbox.kubernetes.api import STRATEGIC_MERGE
 from sandbox.kubernetes.api import ApiError as Refused
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
-from tests.unit.builders import FrozenClock
+from tests.support.builders import FrozenClock
 
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 HEALTHY = {"type": "NeuronHealth", "status": "False", "reason": "NeuronHasNoError", "message": "Neuron has no error"}

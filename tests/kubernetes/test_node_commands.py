@@ -19,7 +19,7 @@ from sandbox.kubernetes.eks import agent_config
 from sandbox.toml import toml
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster, Object
-from tests.kubernetes.test_gate import record_of
+from tests.kubernetes.node_records import record_of
 
 JOBS = f"/apis/batch/v1/namespaces/{names.KUBERNETES_NAMESPACE}/jobs"
 TEMPLATES = f"/api/v1/namespaces/{names.KUBERNETES_NAMESPACE}/podtemplates"

@@ -23,11 +23,11 @@ from sandbox.kubernetes.control_plane import ControlPlane
 from sandbox.kubernetes.kubelet import Kubelet
 from tests.kubernetes import eks
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.test_hyperpod import PLACE
-from tests.unit.builders import ACT, behave_as, memory_ports, stored_node
+from tests.support.builders import ACT, behave_as, memory_ports, stored_node
+from tests.support.hyperpod import PLACE
 
 if TYPE_CHECKING:
-    from tests.unit.builders import FrozenClock
+    from tests.support.builders import FrozenClock
 
 REBOOT, REPLACE = "UnschedulablePendingReboot", "UnschedulablePendingReplacement"
 BINDING = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{POLICY}"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.aim import modules
+from tests.mutants.every_noticer import ALL_NOTICERS, RECORDED_FOR_ALL, EveryNoticer
 from tests.mutants.harmless import all_sites, complaints, read_rows
 from tests.mutants.kept import Kept
 from tests.mutants.sample import Sample, choose, read_noticed, write_noticed
@@ -41,6 +42,12 @@ def main(given: list[str] | None = None) -> int:
     units = sorted(
         str(path) for folder in ("unit", "unit/operations") for path in (ROOT / "tests" / folder).glob("test_*.py")
     )
+    if asked.all:
+        tests = asked.tests or (*TESTS, *units)
+        every = every_noticer(modules(), tests, Kept(RECORDED_FOR_ALL), asked.only, asked.processes, asked.effort)
+        every.write()
+        sys.stdout.write(f"{len(every.noticers)} guards and boundaries: {ALL_NOTICERS}\n")
+        return 0
     kept = Kept()
     swept = sweep(modules(), (*TESTS, *units), kept, asked.only, asked.processes, asked.effort)
     report = reported(swept, kept)
@@ -68,6 +75,19 @@ def sweep(
     if code != pytest.ExitCode.OK:
         raise SystemExit(f"the tests were not collected, or the sweep broke off: {code!r}")
     return swept
+
+
+def every_noticer(
+    sources: Mapping[str, Path], tests: Iterable[str], kept: Kept, only: str, processes: int, effort: float
+) -> EveryNoticer:
+    """Take out the guards and boundaries that begin with `only`, each for all tests that it matters to."""
+    switch = Switch(sources, with_bounds=True)
+    sys.meta_path.insert(0, switch)
+    every = EveryNoticer(switch, kept, only, processes, effort)
+    code = pytest.main([*PYTEST, *tests], [every])
+    if code != pytest.ExitCode.OK:
+        raise SystemExit(f"the tests were not collected, or the sweep broke off: {code!r}")
+    return every
 
 
 def sample(sources: Mapping[str, Path], count: int, processes: int) -> int:
@@ -123,6 +143,8 @@ def _options(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--sample", type=int, default=0, metavar="N", help="only so many, asking noticed.csv who notices"
     )
+    parser.add_argument("--all", action="store_true", help="every noticer of each guard, into build/mutants/all.json")
+    parser.add_argument("--tests", nargs="*", help="with --all: only tests of these files are asked")
     parser.add_argument("--list", action="store_true", help="only say which guards there are")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="children at a time")
     parser.add_argument(

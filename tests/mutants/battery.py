@@ -11,12 +11,11 @@ from nodeheal.simulation.injected_failures import InjectedFailure
 from nodeheal.simulation.schedules import run_some
 from tests.workflows.breaking_world import Story
 from tests.workflows.breaks import breaks_of, told
+from tests.workflows.ordered_stories import AT_ONCE, NAMED
+from tests.workflows.ordered_stories import STORIES as ORDERED
+from tests.workflows.ordered_stories import told as told_in_order
 from tests.workflows.orders import orders_of
-from tests.workflows.stories import STORIES
-from tests.workflows.test_crashes import A_HUMANS
-from tests.workflows.test_orders import AT_ONCE, NAMED
-from tests.workflows.test_orders import STORIES as ORDERED
-from tests.workflows.test_orders import told as told_in_order
+from tests.workflows.stories import A_HUMANS, STORIES
 
 SCHEDULES = 600
 EVERY = 6  # of the orders

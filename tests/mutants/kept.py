@@ -22,6 +22,7 @@ _GOES_ABOUT_IT = (
     "__main__.py",
     "child.py",
     "choice.py",
+    "every_noticer.py",
     "harmless.csv",
     "harmless.py",
     "kept.py",

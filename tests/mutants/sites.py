@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.workflows.reads import READS
+from tests.support.reads import READS
 
 ROOT = Path(__file__).resolve().parents[2]
 _CLAIMS = ("is_", "has_", "may_", "was_", "can_", "should_", "are_", "asks_", "needs_")
@@ -28,6 +28,7 @@ class Site:
     nth: int
     path: str
     line: int
+    is_bound: bool = False  # a comparison that is changed for two equal values only
 
     @property
     def where(self) -> str:
@@ -37,11 +38,13 @@ class Site:
     @property
     def key(self) -> str:
         """What no other site has, and what stays when lines move."""
-        return f"{self.where}: {self.expression} -> {self.becomes} #{self.nth}"
+        becomes = f"{self.becomes} at equality" if self.is_bound else self.becomes
+        return f"{self.where}: {self.expression} -> {becomes} #{self.nth}"
 
     def __str__(self) -> str:
         again = f" (the {self.nth}. of them)" if self.nth > 1 else ""
-        return f"{self.path}:{self.line}: {self.where}: {self.expression} -> {self.becomes}{again}"
+        at_equality = " at equality" if self.is_bound else ""
+        return f"{self.path}:{self.line}: {self.where}: {self.expression} -> {self.becomes}{at_equality}{again}"
 
 
 Found = tuple[str, ast.expr, bool]
@@ -60,6 +63,35 @@ def find_sites(module: str, tree: ast.Module, path: Path) -> list[tuple[Site, as
         nth = seen[function, text, becomes]
         found[id(node), becomes] = Site(module, function, text, becomes, nth, str(near), node.lineno), node
     return list(found.values())
+
+
+def find_bounds(module: str, tree: ast.Module, path: Path) -> list[tuple[Site, ast.Compare]]:
+    """Every comparison by size in a function: `<` is to be taken for `<=`, `>` for `>=`, and the reverse."""
+    seen: Counter[tuple[str, str]] = Counter()
+    found = []
+    near = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    for function, node in _comparisons(tree.body, ()):
+        text = ast.unparse(node)
+        seen[function, text] += 1
+        becomes = isinstance(node.ops[0], ast.Lt | ast.Gt)
+        site = Site(module, function, text, becomes, seen[function, text], str(near), node.lineno, is_bound=True)
+        found.append((site, node))
+    return found
+
+
+def _comparisons(body: Iterable[ast.stmt], within: tuple[str, ...]) -> Iterator[tuple[str, ast.Compare]]:
+    for statement in body:
+        if isinstance(statement, ast.ClassDef):
+            yield from _comparisons(statement.body, (*within, statement.name))
+        elif isinstance(statement, ast.FunctionDef):
+            name = ".".join((*within, statement.name))
+            yield from (
+                (name, node) for node in ast.walk(statement) if isinstance(node, ast.Compare) and _by_size(node)
+            )
+
+
+def _by_size(node: ast.Compare) -> bool:
+    return len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE)
 
 
 def _in_block(body: Iterable[ast.stmt], within: tuple[str, ...]) -> Iterator[Found]:

@@ -121,9 +121,11 @@ class Sweep:
             else:
                 noted(Heard())
 
-    def _task(self, number: int, tests: Sequence[str], noted: Callable[[Heard], None]) -> Task:
+    def _task(
+        self, number: int, tests: Sequence[str], noted: Callable[[Heard], None], *, stops_at_first: bool = True
+    ) -> Task:
         seconds = [self._kept.recorded[test]["seconds"] for test in tests]
-        return Task(number, [self._items[test] for test in tests], seconds, noted)
+        return Task(number, [self._items[test] for test in tests], seconds, noted, stops_at_first)
 
     def _last_removals(self) -> Iterator[Task]:
         """Of what nobody has noticed, and no row says that nobody need: all others to whom it matters are asked."""

@@ -59,6 +59,31 @@ Path("found.json").write_text(json.dumps(kept.results))
 """
 
 
+# Both tests notice that the guard says yes; only the second holds what happens at equality.
+ASKS_ALL = """
+import json
+from pathlib import Path
+from tests.mutants.__main__ import every_noticer
+from tests.mutants.kept import Kept
+sources = {"planted_guards": Path("planted_guards.py").resolve()}
+found = every_noticer(sources, [str(Path("test_it.py").resolve())], Kept(Path("kept")), "", 1, 1.0).noticers
+Path("found.json").write_text(json.dumps(found))
+"""
+PLANTED_LIMIT = """
+def is_late(minutes: int) -> bool:
+    return minutes > 10
+"""
+TESTS_OF_THE_LIMIT = """
+from planted_guards import is_late
+
+def test_some_minutes_are_not_late():
+    assert not is_late(3)
+
+def test_the_limit_itself_is_not_late():
+    assert not is_late(10)
+"""
+
+
 def found(source: str) -> list[tuple[str, bool]]:
     """The guards of this function's body."""
     tree = ast.parse(f"def it(ports, node):\n{source}")
@@ -129,6 +154,24 @@ def test_a_guard_that_is_missed_is_told_from_one_that_is_not(at_first: int, tmp_
         "is_told -> False #1": ("survived", 0),  # no test would be told
         "tries < 0 -> True #1": ("survived", 1),
         "tries < 0 -> False #1": ("simulation", 0),
+    }
+
+
+def test_all_tests_that_notice_a_guard_or_a_boundary_are_recorded(tmp_path: Path) -> None:
+    (tmp_path / "planted_guards.py").write_text(PLANTED_LIMIT, "utf-8")
+    (tmp_path / "test_it.py").write_text(TESTS_OF_THE_LIMIT, "utf-8")
+
+    asks, on_both = [sys.executable, "-c", ASKS_ALL], {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    subprocess.run(asks, cwd=tmp_path, env=on_both, check=True, timeout=120)
+
+    found = json.loads((tmp_path / "found.json").read_text("utf-8"))
+    noticers = {
+        key.partition(": ")[2]: sorted(name.partition("::test_")[2] for name in names) for key, names in found.items()
+    }
+    assert noticers == {
+        "minutes > 10 -> True #1": ["some_minutes_are_not_late", "the_limit_itself_is_not_late"],
+        "minutes > 10 -> False #1": [],
+        "minutes > 10 -> True at equality #1": ["the_limit_itself_is_not_late"],
     }
 
 

@@ -14,8 +14,8 @@ from nodeheal.simulation.report import Report
 from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import schedule
 from nodeheal.simulation.world import World
-from tests.workflows.places import Place, place_called
-from tests.workflows.reads import READS
+from tests.support.places import Place, place_called
+from tests.support.reads import READS
 
 Numbered = tuple[int, SchedulerKind]  # a schedule's number, and whose nodes they are
 

@@ -10,7 +10,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import SchedulerKind
 from tests.simulation.everywhere import Broken, break_everywhere
-from tests.workflows.places import places
+from tests.support.places import places
 from tests.workflows.told_places import places_of_stories
 
 SCHEDULES = [

@@ -14,8 +14,8 @@ from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.setting import CALM, Cloud
 from nodeheal.simulation.stores import SimFleetIndex, SimIncidents, SimNodes, SimOperations
+from tests.support.builders import ACT, NOW, node, xid
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, NOW, node, xid
 
 ALWAYS = Cloud(index_late=1.0, index_seconds=60.0)
 LONG_AGO = NOW - timedelta(days=1)

@@ -14,7 +14,7 @@ import pytest
 
 from sandbox.slurm import why_missing
 from tests.slurm.cluster import Slurm, running
-from tests.unit.checkpoints.trees import core_folder, distributed_folder
+from tests.support.checkpoint_trees import core_folder, distributed_folder
 
 pytestmark = pytest.mark.skipif(bool(why_missing()), reason=why_missing())
 EXAMPLES = Path(__file__).parents[2] / "examples" / "slurm"

@@ -23,7 +23,7 @@ from sandbox.slurm import why_missing
 from sandbox.slurm_story import SlurmStory
 from sandbox.stories import ECC, STORIES, fallen
 from sandbox.story import Story
-from tests.emulated.operators import operator
+from tests.support.operators import operator
 
 pytestmark = [pytest.mark.emulated, pytest.mark.skipif(bool(why_missing()), reason=why_missing())]
 RECOVERED, HUMAN = SUBJECTS[Ending.RECOVERED], SUBJECTS[Ending.HANDED_TO_A_HUMAN]

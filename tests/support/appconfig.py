@@ -7,7 +7,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodeheal.adapters.aws.policy_documents import PolicyPlace
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 Json = dict[str, Any]
 PLACE = PolicyPlace("a", "e", "p", "s")

@@ -19,3 +19,6 @@ def retire(node_id: str, why: str, ports: Ports, marks: Marks) -> tuple[Node, li
     """The retired node, and where its mark was taken off."""
     known = node_of(node_id, ports)
     return retire_node(node_id, why, ports), unmark_node(known, marks)
+
+
+SAID = Enrolment("demo", "ada: new rack")

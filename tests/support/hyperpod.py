@@ -85,3 +85,6 @@ class _Body:
 
     def read(self) -> bytes:
         return self._content
+
+
+PLACE = "use1-az2/sagemaker/cluster/hyperpod-4f0ymp2iq1vn-"

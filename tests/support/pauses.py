@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from nodeheal.contract import names
 from nodeheal.domain.fleet.pause import Pause, Pauses
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 UNTIL = NOW + timedelta(hours=2)
 

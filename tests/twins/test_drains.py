@@ -12,7 +12,7 @@ from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.domain.errors import NotEnrolled, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
-from tests.unit.builders import node
+from tests.support.builders import node
 
 NAMES = [f"mi-{number:017x}" for number in range(23)]
 NODES = [node(name) for name in NAMES]

@@ -14,9 +14,9 @@ from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import SweepCursor
 from nodeheal.services.operators.review_incidents import list_incidents
+from tests.support.builders import NOW, FrozenClock, node, xid
+from tests.support.dynamo_tables import clock, dynamo_ports, ports
 from tests.support.jobs import ecs_job
-from tests.twins.test_stores import clock, dynamo_ports, ports
-from tests.unit.builders import NOW, FrozenClock, node, xid
 
 __all__ = ["clock", "ports"]  # fixtures
 

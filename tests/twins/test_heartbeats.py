@@ -20,9 +20,9 @@ from nodeheal.contract import names
 from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.ports import Ports
-from tests.twins.test_stores import clock, dynamo_ports, ports
-from tests.unit.agent.fakes import PUBLIC_KEY
-from tests.unit.builders import NOW, FrozenClock
+from tests.support.agent_fakes import PUBLIC_KEY
+from tests.support.builders import NOW, FrozenClock
+from tests.support.dynamo_tables import client_of, clock, dynamo_ports, ports
 
 __all__ = ["clock", "ports"]  # fixtures
 
@@ -54,11 +54,6 @@ def pod_beats(ports: Ports, pod: AgentPod, seconds: float = 0) -> Heartbeat:
         asked = agent.request(given.who, agent.Heartbeat("boot-1", given.at.timestamp(), 60.0, PUBLIC_KEY))
         client_of(ports).update_item(**asked)
     return given
-
-
-def client_of(ports: Ports) -> Any:
-    assert isinstance(ports.heartbeats, DynamoHeartbeats)
-    return ports.heartbeats._client
 
 
 def test_where_nobody_has_given_a_heartbeat_there_is_none(ports: Ports) -> None:

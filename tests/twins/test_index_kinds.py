@@ -17,9 +17,9 @@ from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from tests.support.builders import ACT, NOW, FrozenClock, node, under_way, xid
+from tests.support.dynamo_tables import dynamo_ports
 from tests.support.jobs import ecs_job
-from tests.twins.test_stores import dynamo_ports
-from tests.unit.builders import ACT, NOW, FrozenClock, node, under_way, xid
 
 LINE = "BUDGET/demo"
 

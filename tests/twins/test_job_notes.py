@@ -11,9 +11,9 @@ from nodeheal.contract.job_spec import PARTS_AT_MOST
 from nodeheal.contract.vocabulary import JobState, Outcome
 from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Hang, Job, Run
 from nodeheal.ports import Ports
+from tests.support.builders import NOW
+from tests.support.dynamo_tables import clock, ports
 from tests.support.jobs import ecs_job
-from tests.twins.test_stores import clock, ports
-from tests.unit.builders import NOW
 
 __all__ = ["clock", "ports"]  # the fixtures
 

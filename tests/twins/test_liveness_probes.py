@@ -15,8 +15,8 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer
 from nodeheal.domain.fleet.machine import Machine
 from nodeheal.domain.fleet.node import Node
-from tests.twins.test_world import ARN, Aws
-from tests.unit.builders import NOW, node
+from tests.support.aws_world import ARN, Aws
+from tests.support.builders import NOW, node
 
 HYBRID = node()
 MACHINE = node("i-0123456789abcdef0", provider=Provider.ec2)

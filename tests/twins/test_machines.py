@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
-from botocore.stub import ANY, Stubber
+from botocore.stub import ANY
 from moto import mock_aws
 
 from nodeheal.adapters.aws.ec2 import Ec2Machines
@@ -27,16 +26,10 @@ from nodeheal.domain.fleet.machine import (
     alternatives_of,
 )
 from nodeheal.ports.compute import Machines
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
+from tests.support.machines import TYPE, Stubbed, client, instance, overrides
 
-TYPE = "p5.48xlarge"
 GROUP = "trainers"
-
-
-def client(service: str) -> Any:
-    return boto3.client(  # type: ignore[call-overload]
-        service, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
-    )
 
 
 @dataclass
@@ -198,31 +191,6 @@ def test_the_alternatives_keep_the_type_as_long_as_they_can() -> None:
 
 
 # Only AWS -----------------------------------------------------------------------------------------------------------
-
-
-class Stubbed:
-    """Clients that answer what they are told, and accept no other call."""
-
-    def __init__(self) -> None:
-        self.clients: dict[str, Any] = {}
-        self.stubs: dict[str, Stubber] = {}
-
-    def __call__(self, service: str) -> Any:
-        if service not in self.clients:
-            self.clients[service] = client(service)
-            self.stubs[service] = Stubber(self.clients[service])
-            self.stubs[service].activate()
-        return self.clients[service]
-
-    def answers(self, service: str, operation: str, answer: dict[str, Any], asked: Any = None) -> "Stubbed":
-        self(service)
-        self.stubs[service].add_response(operation, answer, asked)
-        return self
-
-    def refuses(self, service: str, operation: str, code: str, status: int = 400) -> "Stubbed":
-        self(service)
-        self.stubs[service].add_client_error(operation, code, "as it says", http_status_code=status)
-        return self
 
 
 @pytest.fixture
@@ -423,12 +391,6 @@ def test_a_group_that_is_gone_is_refused(aws: Stubbed) -> None:
         Ec2Machines(aws, aws).launches(GROUP, NOW)
 
 
-def instance(*, tags: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
-    listed = [{"Key": key, "Value": value} for key, value in (tags or {}).items()]
-    basic = {"InstanceId": "i-1", "InstanceType": TYPE, "State": {"Name": "running"}, "Tags": listed}
-    return {"Reservations": [{"Instances": [{**basic, **more}]}]}
-
-
 def supports(aws: Stubbed, recovery: bool) -> None:
     shown = {"InstanceTypes": [{"InstanceType": TYPE, "AutoRecoverySupported": recovery}]}
     aws.answers("ec2", "describe_instance_types", shown, {"InstanceTypes": [TYPE]})
@@ -482,12 +444,6 @@ def test_what_a_service_operates_is_that_services(aws: Stubbed, shown: dict[str,
 
     assert found is not None
     assert (found.external_remediator, bool(found.remediator_detail)) == (owner, True)
-
-
-def overrides(*reasons: str, action: str = "NoAction", condition: str = "AcceleratedHardwareReady") -> dict[str, Any]:
-    """Node repair that is on, with another action for these reasons."""
-    fields = {"nodeMonitoringCondition": condition, "minRepairWaitTimeMins": 10, "repairAction": action}
-    return {"enabled": True, "nodeRepairConfigOverrides": [{**fields, "nodeUnhealthyReason": one} for one in reasons]}
 
 
 @pytest.mark.parametrize(

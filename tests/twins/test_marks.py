@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.fleet.enrolment import Registry
 from nodeheal.domain.fleet.node import Node
 from nodeheal.services.intake.enroll_node import Marks
-from tests.unit.builders import node
+from tests.support.builders import node
 
 HYBRID, MACHINE = node(), node("i-0123456789abcdef0", provider=Provider.ec2)
 NODES = [HYBRID, MACHINE]

@@ -13,10 +13,9 @@ from nodeheal.agent.transport import heartbeat_client as agent
 from nodeheal.contract import names
 from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.signature import key_id_of
-from tests.twins.test_heartbeats import client_of
-from tests.twins.test_stores import dynamo_ports
-from tests.unit.agent.fakes import PUBLIC_KEY
-from tests.unit.builders import FrozenClock
+from tests.support.agent_fakes import PUBLIC_KEY
+from tests.support.builders import FrozenClock
+from tests.support.dynamo_tables import client_of, dynamo_ports
 
 A, B = "AROA1:i-0000000000000000a", "AROA1:i-0000000000000000b"
 

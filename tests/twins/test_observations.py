@@ -14,8 +14,8 @@ from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import FAULTS_LOOKED_UP
-from tests.twins.test_stores import clock, ports
-from tests.unit.builders import NOW, xid
+from tests.support.builders import NOW, xid
+from tests.support.dynamo_tables import clock, ports
 
 __all__ = ["clock", "ports"]  # fixtures
 

@@ -11,8 +11,8 @@ from nodeheal.adapters.memory.stores import MemoryPauseStore
 from nodeheal.contract import names
 from nodeheal.domain.fleet.pause import NO_PAUSES, UNREADABLE, Pause, Pauses
 from nodeheal.ports import Ports
-from tests.twins.test_stores import clock, ports
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
+from tests.support.dynamo_tables import clock, ports
 
 __all__ = ["clock", "ports"]  # fixtures
 

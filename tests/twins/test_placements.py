@@ -18,8 +18,8 @@ from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.start_gang import find_unnoted, record_run, start_ranks
+from tests.support.builders import memory_ports, node, scheduler_in
 from tests.support.jobs import ecs_job
-from tests.unit.builders import memory_ports, node, scheduler_in
 
 JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 256)
 PAGE = 100  # what ECS answers and describes at once

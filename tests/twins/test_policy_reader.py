@@ -19,8 +19,8 @@ from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
-from tests.twins.test_stores import dynamo_ports
-from tests.unit.builders import FrozenClock
+from tests.support.builders import FrozenClock
+from tests.support.dynamo_tables import dynamo_ports
 
 BROKEN = '{"default_pool": {"mode": "destroy"}}'
 OUTAGE = GetParameterError("the service does not answer")

@@ -22,29 +22,10 @@ from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.ports.messaging import Delivery, Message
-from tests.twins.test_stores import _incident, dynamo_ports
-from tests.unit.builders import NOW, FrozenClock, node, xid
+from tests.support.builders import NOW, FrozenClock, node, xid
+from tests.support.dynamo_tables import LateTable, dynamo_ports, new_incident
 
 CLOCK = FrozenClock()
-
-
-class LateTable(Table):
-    """Reads what was there when `remember` was called, as many times as it is told; then what is there."""
-
-    def remember(self, pk: str, sk: str, reads: int = 1) -> None:
-        self._old_item = super().get(pk, sk)
-        self._old_items = list(super().query(pk, names.SLOT_PREFIX))
-        self._reads = reads
-
-    def _is_late(self) -> bool:
-        self._reads -= 1
-        return self._reads >= 0
-
-    def get(self, pk: str, sk: str) -> Item | None:
-        return self._old_item if self._is_late() else super().get(pk, sk)
-
-    def query(self, pk: str, prefix: str = "") -> Iterator[Item]:
-        return iter(self._old_items) if self._is_late() else super().query(pk, prefix)
 
 
 def reboots(limit: int) -> AttemptLimit:
@@ -206,7 +187,7 @@ def test_what_decides_is_read_strongly_consistent() -> None:
 
 
 def test_an_ending_that_was_read_early_takes_no_turn_back(late: LateTable) -> None:
-    store, incident = DynamoIncidentStore(on_time(late)), _incident()
+    store, incident = DynamoIncidentStore(on_time(late)), new_incident()
     store.open(incident, node(open_incident=incident.incident_id))
     store.advance(replace(incident, turn=1), [])
 

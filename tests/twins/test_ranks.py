@@ -12,9 +12,11 @@ from nodeheal.contract.vocabulary import EndCause
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import GangTask
 from nodeheal.ports.scheduler import GangLauncher, RankStatus
+from tests.support.aws_world import ARN, TASK, Aws, aws, on_ecs
+from tests.support.builders import NOW
 from tests.support.jobs import TRAINING
-from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
-from tests.unit.builders import NOW
+
+__all__ = ["aws"]  # a fixture
 
 RANKS = [GangTask("a", rank, "boot-1", f"{ARN}-{rank}", f"{TASK}-{rank}") for rank in range(5)]
 ENDED, RUNS, DARK, FORGOTTEN, LOST = RANKS
@@ -83,7 +85,7 @@ def test_each_rank_is_told_as_the_scheduler_has_it_and_whether_its_machine_is_he
 
 
 @on_ecs
-def test_a_gang_of_more_than_a_hundred_is_asked_after_in_several_calls(aws: Aws) -> None:  # noqa: F811
+def test_a_gang_of_more_than_a_hundred_is_asked_after_in_several_calls(aws: Aws) -> None:
     gang = [GangTask("a", rank, "boot-1", ARN, f"{TASK}-{rank}") for rank in range(101)]
     for some in (gang[:100], gang[100:]):
         runs: list[dict[str, Any]] = [{"taskArn": task.task_id, "lastStatus": "RUNNING"} for task in some]
@@ -96,7 +98,7 @@ def test_a_gang_of_more_than_a_hundred_is_asked_after_in_several_calls(aws: Aws)
 
 
 @on_ecs
-def test_a_cluster_that_is_gone_says_nothing_and_a_throttle_is_named(aws: Aws) -> None:  # noqa: F811
+def test_a_cluster_that_is_gone_says_nothing_and_a_throttle_is_named(aws: Aws) -> None:
     aws.refuses("describe_tasks", "ClusterNotFoundException").refuses("describe_tasks", "ThrottlingException")
     scheduler = EcsScheduler(aws, aws)
 
@@ -119,7 +121,7 @@ def described_rank(number: int, status: str, **more: str) -> dict[str, Any]:
 
 
 @on_ecs
-def test_ranks_that_have_not_ended_are_found_without_their_records(aws: Aws) -> None:  # noqa: F811
+def test_ranks_that_have_not_ended_are_found_without_their_records(aws: Aws) -> None:
     """One that is to end counts until it has, but on a machine that ECS does not reach. Others' tasks never count."""
     running = [described_rank(0, "RUNNING"), {"taskArn": f"{TASK}-9", "lastStatus": "RUNNING", "startedBy": "eve"}]
     stopping = [

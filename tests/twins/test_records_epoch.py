@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from nodeheal.domain.records_epoch import LONGEST_RESTORE, Epoch
 from nodeheal.ports import Ports
-from tests.twins.test_stores import clock, ports
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
+from tests.support.dynamo_tables import clock, ports
 
 __all__ = ["clock", "ports"]  # fixtures
 

@@ -20,8 +20,10 @@ from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 from nodeheal.parsers.slurm_report import pack
 from nodeheal.ports.scheduler import Drained, NodePlacement
 from nodeheal.services.scheduling import restarts_stopped
-from tests.twins.test_world import Aws, aws, on_ssm  # noqa: F401
-from tests.unit.builders import NOW, node
+from tests.support.aws_world import Aws, aws, on_ssm
+from tests.support.builders import NOW, node
+
+__all__ = ["aws"]  # a fixture
 
 HEAD = "i-0c0000000000000ff"
 FIRST, SECOND = "i-0000000a", "i-0000000b"
@@ -107,7 +109,7 @@ class Asked:
 
 
 @pytest.fixture
-def slurm(aws: Aws) -> Asked:  # noqa: F811
+def slurm(aws: Aws) -> Asked:
     return Asked(aws)
 
 

@@ -1,23 +1,12 @@
 """Memory and DynamoDB keep one specification: every test here runs over both."""
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-import boto3
 import pytest
 from moto import mock_aws
 
-from nodeheal.adapters.aws.fleet_index import DynamoFleetIndex
-from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
-from nodeheal.adapters.aws.items import Table
-from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
-from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
-from nodeheal.adapters.aws.pauses import DynamoPauseStore
-from nodeheal.adapters.aws.records_epoch import DynamoRecordsEpoch
-from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
-from nodeheal.contract import names
 from nodeheal.contract.health_event import Accelerator, NodeFact, NodeHardwareReported
 from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import AttemptLimit, Decision
@@ -38,9 +27,8 @@ from nodeheal.domain.fleet.pool import Census, Pool
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.owner import Owner
-from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.domain.recovery.incident import Incident, incident_id_of
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.recovery.timeline import (
     PAYLOADS,
     AnswerRefused,
@@ -59,9 +47,12 @@ from nodeheal.domain.recovery.timeline import (
 )
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import Ports
+from tests.support.builders import NOW, FrozenClock, node, under_way, xid
+from tests.support.dynamo_tables import clock, dynamo_ports, new_incident, ports
 from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, under_way, xid
-from tests.workflows.walker import load
+from tests.support.walker import load
+
+__all__ = ["clock", "ports"]  # fixtures
 
 REBOOTS = AttemptLimit(group=Action.REBOOT, limit=2, window_seconds=3600)
 REPLACEMENTS = AttemptLimit(group=Action.REPLACE, limit=2, window_seconds=3600)
@@ -72,91 +63,8 @@ def hardware(machine: str, at: datetime) -> NodeHardwareReported:
     return NodeHardwareReported(**fact, machine=machine, accelerators=(Accelerator(index=0, component="neuron0"),))
 
 
-class KnownOperations(DynamoOperationStore):
-    """Also keeps what was saved by hand, for the worlds of tests that look for what was asked."""
-
-    def __init__(self, table: Table) -> None:
-        super().__init__(table)
-        self.operations: dict[tuple[str, str], Operation] = {}
-
-    def save(self, operation: Operation) -> bool:
-        is_saved = super().save(operation)
-        if is_saved:
-            self.operations[operation.owner, operation.operation_id] = operation
-        return is_saved
-
-    def all_open(self) -> list[Operation]:
-        return [one for one in self.operations.values() if one.state is not OperationState.DELIVERED]
-
-
-def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
-    client = boto3.client("dynamodb", region_name=region)
-    keys = ("pk", "sk", names.INDEX_PARTITION_KEY, names.INDEX_SORT_KEY)
-    client.create_table(
-        TableName="state",
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
-        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-        GlobalSecondaryIndexes=[
-            {
-                "IndexName": names.INDEX,
-                "KeySchema": [
-                    {"AttributeName": names.INDEX_PARTITION_KEY, "KeyType": "HASH"},
-                    {"AttributeName": names.INDEX_SORT_KEY, "KeyType": "RANGE"},
-                ],
-                "Projection": {"ProjectionType": "ALL"},
-            }
-        ],
-    )
-    client.create_table(
-        TableName=names.HEARTBEATS_TABLE,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": names.HEARTBEAT_KEY, "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": names.HEARTBEAT_KEY, "KeyType": "HASH"}],
-    )
-    table = Table(client, "state")
-    return replace(
-        memory_ports(clock),
-        nodes=DynamoNodeStore(table),
-        hardware=DynamoHardwareStore(table),
-        operations=KnownOperations(table),
-        incidents=DynamoIncidentStore(table),
-        attempts=DynamoAttemptLedger(table, clock),
-        pools=DynamoPoolStore(table),
-        pauses=DynamoPauseStore(table),
-        jobs=DynamoJobStore(table),
-        job_notes=DynamoJobNotes(table),
-        fleet_index=DynamoFleetIndex(table),
-        heartbeats=DynamoHeartbeats(client, names.HEARTBEATS_TABLE),
-        epoch=DynamoRecordsEpoch(table, client, names.HEARTBEATS_TABLE),
-    )
-
-
-@pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture(params=["memory", "dynamodb"])
-def ports(request: pytest.FixtureRequest, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ports]:
-    if request.param == "memory":
-        yield memory_ports(clock)
-        return
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    with mock_aws():
-        yield dynamo_ports(clock)
-
-
-def _incident(**changes: object) -> Incident:
-    event = xid()
-    incident = Incident(incident_id_of(event), event.node_id, event.pool, event, NOW, "policy-1")
-    return replace(incident, **changes)  # type: ignore[arg-type]
-
-
 def _opened(ports: Ports) -> Incident:
-    incident = _incident()
+    incident = new_incident()
     assert ports.incidents.open(incident, node(open_incident=incident.incident_id))
     return incident
 
@@ -212,10 +120,10 @@ def test_an_incident_opens_once(ports: Ports) -> None:
 def test_an_incident_does_not_open_over_a_node_that_changed(ports: Ports) -> None:
     ports.nodes.save(node())
 
-    assert not ports.incidents.open(_incident(), node())
+    assert not ports.incidents.open(new_incident(), node())
 
-    with pytest.raises(NotFound, match=_incident().incident_id):
-        ports.incidents.history(_incident().incident_id)
+    with pytest.raises(NotFound, match=new_incident().incident_id):
+        ports.incidents.history(new_incident().incident_id)
 
 
 def test_an_entry_is_added_once(ports: Ports) -> None:
@@ -530,7 +438,7 @@ def test_a_workflow_that_breaks_makes_its_job_a_humans_but_takes_no_end_back(sta
     with mock_aws():
         ports = dynamo_ports(FrozenClock())
         ports.jobs.save(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, state=state))
-        table: Table = ports.jobs._table  # type: ignore[attr-defined]
+        table = ports.jobs._table  # type: ignore[attr-defined]
         key = {"pk": {"S": "job#llama"}, "sk": {"S": "job"}}
 
         with contextlib.suppress(table.client.exceptions.ConditionalCheckFailedException):

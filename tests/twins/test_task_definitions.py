@@ -18,8 +18,8 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.jobs.job import GangTask
 from nodeheal.domain.jobs.job_log import LogLine, LogLocation
 from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
+from tests.support.builders import NOW
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import NOW
 
 ROLE = "arn:aws:iam::111122223333:role/trainer"
 SPEC = JobSpec(

@@ -13,8 +13,10 @@ from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
 from nodeheal.domain.recovery.timeline import TaskToStop, TimelineEntry
 from nodeheal.ports.scheduler import NodePlacement
-from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
-from tests.unit.builders import NOW, node
+from tests.support.aws_world import ARN, TASK, Aws, aws, on_ecs
+from tests.support.builders import NOW, node
+
+__all__ = ["aws"]  # a fixture
 
 PLACEMENT = NodePlacement(ARN, is_schedulable=True)
 OVERRIDES = {"containerOverrides": [{"name": "main", "command": ["--shard", "7"]}]}
@@ -38,7 +40,7 @@ def described(**changes: Any) -> dict[str, Any]:
 
 
 @on_ecs
-def test_a_task_is_who_belongs_to_no_service_and_is_none_of_our_ranks(aws: Aws) -> None:  # noqa: F811
+def test_a_task_is_who_belongs_to_no_service_and_is_none_of_our_ranks(aws: Aws) -> None:
     others = [
         described(startedBy="ecs-svc/0123456789"),
         described(group="service:node-exporter"),
@@ -52,7 +54,7 @@ def test_a_task_is_who_belongs_to_no_service_and_is_none_of_our_ranks(aws: Aws) 
 
 
 @on_ecs
-def test_a_successor_of_a_task_is_an_unmanaged_task(aws: Aws) -> None:  # noqa: F811
+def test_a_successor_of_a_task_is_an_unmanaged_task(aws: Aws) -> None:
     aws.answers("list_tasks", {"taskArns": [TASK]})
     aws.answers("describe_tasks", {"tasks": [described(startedBy=UNMANAGED.mark)]})
 
@@ -60,7 +62,7 @@ def test_a_successor_of_a_task_is_an_unmanaged_task(aws: Aws) -> None:  # noqa: 
 
 
 @on_ecs
-def test_a_stop_tells_whether_it_was_ours_and_is_sent_once(aws: Aws) -> None:  # noqa: F811
+def test_a_stop_tells_whether_it_was_ours_and_is_sent_once(aws: Aws) -> None:
     where = {"cluster": "training", "tasks": [TASK]}
     ours, own_end = (
         {"stoppedReason": "nodeheal: recovery inc-1"},
@@ -80,7 +82,7 @@ def test_a_stop_tells_whether_it_was_ours_and_is_sent_once(aws: Aws) -> None:  #
 
 
 @on_ecs
-def test_a_successor_is_started_as_the_task_was_and_marked(aws: Aws) -> None:  # noqa: F811
+def test_a_successor_is_started_as_the_task_was_and_marked(aws: Aws) -> None:
     # By its mark alone: ECS refuses a second filter beside it.
     aws.answers("list_container_instances", {"containerInstanceArns": [ARN]})
     aws.answers("list_tasks", {"taskArns": []}, {"cluster": "training", "startedBy": UNMANAGED.mark})
@@ -95,7 +97,7 @@ def test_a_successor_is_started_as_the_task_was_and_marked(aws: Aws) -> None:  #
 
 
 @on_ecs
-def test_a_successor_that_has_ended_already_is_not_started_again(aws: Aws) -> None:  # noqa: F811
+def test_a_successor_that_has_ended_already_is_not_started_again(aws: Aws) -> None:
     aws.answers("list_container_instances", {"containerInstanceArns": [ARN]})
     aws.answers("list_tasks", {"taskArns": []}).answers("list_tasks", {"taskArns": ["new"]})
     aws.answers("describe_tasks", {"tasks": [described(taskArn="new", startedBy=UNMANAGED.mark)]})
@@ -104,7 +106,7 @@ def test_a_successor_that_has_ended_already_is_not_started_again(aws: Aws) -> No
 
 
 @on_ecs
-def test_a_refused_start_is_told_in_the_words_of_ecs(aws: Aws) -> None:  # noqa: F811
+def test_a_refused_start_is_told_in_the_words_of_ecs(aws: Aws) -> None:
     aws.answers("list_container_instances", {"containerInstanceArns": [ARN]})
     aws.answers("list_tasks", {"taskArns": []}).answers("list_tasks", {"taskArns": []})
     aws.answers("start_task", {"tasks": [], "failures": [{"reason": "RESOURCE:GPU"}]})

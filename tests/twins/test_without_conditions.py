@@ -18,10 +18,9 @@ from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.stores import DynamoHardwareStore, DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
+from tests.support.builders import FrozenClock
+from tests.support.dynamo_tables import LateTable, dynamo_ports
 from tests.twins import test_heartbeats, test_job_notes, test_races, test_stores
-from tests.twins.test_races import LateTable
-from tests.twins.test_stores import dynamo_ports
-from tests.unit.builders import FrozenClock
 from tests.without import without
 
 NEW, VERSION = "'attribute_not_exists(pk)'", "'version = :version'"

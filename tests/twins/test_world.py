@@ -12,7 +12,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from botocore.stub import ANY, Stubber
+from botocore.stub import ANY
 
 from nodeheal.adapters.aws import calls
 from nodeheal.adapters.aws.evidence import S3UploadSigner
@@ -33,51 +33,18 @@ from nodeheal.ports.commands import Command, CommandStatus, SignUpload
 from nodeheal.ports.compute import Started
 from nodeheal.ports.messaging import Delivery, Message, Way
 from nodeheal.ports.scheduler import Drained, NodePlacement
-from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, FrozenClock, node
+from tests.support.aws_world import ARN, LLAMA, TASK, Aws, aws, on_ecs, on_ssm
+from tests.support.builders import NOW, FrozenClock, node
 
-ARN = "arn:aws:ecs:us-east-1:111122223333:container-instance/training/0123456789abcdef"
-TASK = "arn:aws:ecs:us-east-1:111122223333:task/training/0123456789abcdef"
+__all__ = ["aws"]  # a fixture
+
 A = node().node_id
-LLAMA = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2)
 RANK = GangTask(A, 1, "boot-1", ARN)
 RUN = Run("llama", 2, NOW, "inc-1/5", (RANK,))
 RESULT = StepResult(step=Step.REBOOT, node_id=A, outcome=Outcome.DONE, reason="back", finished_at=NOW)
 TOLD = Notification(key="inc-1/RECOVERED", subject="recovered", body="all is well", severity="INFO", pool="demo")
 
 
-class Aws:
-    """One stubbed client, which answers what it is told and accepts no other call."""
-
-    def __init__(self, service: str) -> None:
-        made: Any = boto3.client(  # type: ignore[call-overload]
-            service, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
-        )
-        self.client = made
-        self.stub = Stubber(made)
-
-    def __call__(self) -> Any:
-        return self.client
-
-    def answers(self, operation: str, answer: dict[str, Any], asked: dict[str, Any] | None = None) -> "Aws":
-        self.stub.add_response(operation, answer, asked)
-        return self
-
-    def refuses(self, operation: str, code: str, **more: Any) -> "Aws":
-        self.stub.add_client_error(operation, code, modeled_fields=more)
-        return self
-
-
-@pytest.fixture
-def aws(request: pytest.FixtureRequest) -> Iterator[Aws]:
-    made = Aws(request.param)
-    with made.stub:
-        yield made
-        made.stub.assert_no_pending_responses()
-
-
-on_ecs = pytest.mark.parametrize("aws", ["ecs"], indirect=True)
-on_ssm = pytest.mark.parametrize("aws", ["ssm"], indirect=True)
 on_workflows = pytest.mark.parametrize("aws", ["stepfunctions"], indirect=True)
 
 

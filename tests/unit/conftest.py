@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.builders import FrozenClock
+from tests.support.builders import FrozenClock
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from nodeheal.domain.policy.policy import parse_policy
 from nodeheal.domain.policy.policy_lint import lint_policy
 from sandbox.machine_orders import USER_DATA
 from stacks.settings import REPOSITORY
-from tests.unit.test_runbooks import must_parse
+from tests.support.command_lines import must_parse
 
 DOCS = REPOSITORY / "docs"
 PAGES = [DOCS / name for name in ("ecs-anywhere.md", "ec2.md", "first-account.md")]

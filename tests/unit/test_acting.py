@@ -22,7 +22,7 @@ from nodeheal.domain.records_epoch import Epoch
 from nodeheal.services.operators import do_act as service
 from stacks.acts_api import FUNCTION_OF
 from tests.support.acts import ADA, http_request
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_job, stored_node
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_job, stored_node
 
 FUNCTIONS = {"do_act": do_act, "request_job": request_job, "reconcile_records": reconcile_records}
 SPEC = {"name": "llama", "pool": "demo", "nodes": 1, "image": "llama:3"}

@@ -10,7 +10,7 @@ from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports import Ports
 from nodeheal.services.intake.agent_pods import place_agent_pod
-from tests.unit.builders import FrozenClock, memory_ports, node
+from tests.support.builders import FrozenClock, memory_ports, node
 
 NODE = "i-0aaaaaaaaaaaaaaaa"
 POD = AgentPod("training", "nodeheal-agent-x7k2p")

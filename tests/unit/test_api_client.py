@@ -18,8 +18,8 @@ from nodeheal.contract.acts import (
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.errors import Conflict, NotFound
 from tests.support.acts import MemoryControlPlane
+from tests.support.builders import ACT, NOW, memory_ports, node
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, NOW, memory_ports, node
 
 A = "mi-0a1b2c3d4e5f60718"
 

@@ -12,8 +12,8 @@ from nodeheal.contract.vocabulary import ActKind, IncidentState, JobState, Troub
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 
 
 @pytest.fixture

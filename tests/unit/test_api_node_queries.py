@@ -14,8 +14,8 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.pool_size import note_size
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
-from tests.unit.test_decide_among_others import with_policy
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
+from tests.support.policies import with_policy
 
 NODE = node().node_id
 EARLIER, LATER = NOW - timedelta(hours=2), NOW + timedelta(minutes=2)

@@ -14,8 +14,8 @@ from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import StateWord
 from nodeheal.ports import Ports
+from tests.support.builders import NOW, memory_ports, node, xid
 from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, memory_ports, node, xid
 
 POOLS = ["a100", "demo"]
 List = Callable[[Ports, Page], Rows[Any]]

@@ -17,8 +17,8 @@ from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.pool_size import LARGE_POOL
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.support.fake_cluster import BROKEN, FakeCluster
 
 
 def todo_of(cluster: FakeCluster) -> list[Todo]:

@@ -12,27 +12,26 @@ from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Escalation, IncidentState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.operation import OperationState, incident_owner
-from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
+from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Question
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import short_id
-from nodeheal.domain.recovery.timeline import TimelineEntry, decision_entry
+from nodeheal.domain.recovery.timeline import ApprovalAnswered, TimelineEntry, decision_entry
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import wait_for_approval
+from nodeheal.services.notify.compose_waiting import compose_question
 from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.answer_approval import _at_the_last_moment, answer_approval, open_question
 from nodeheal.services.operators.describe_answer import describe_answer
 from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
-from tests.support.approvals import both
-from tests.unit.builders import NOW
-from tests.unit.test_decide_among_others import with_policy
-from tests.unit.test_steps import A, B, Incident
+from tests.support.approvals import APPROVE, DUE, LINKS, Asked, both
+from tests.support.builders import NOW, memory_ports, xid
+from tests.support.guardrails import waited
+from tests.support.incident_steps import A, B, Incident
+from tests.support.recovery_story import Story
 
-LINKS = Links("https://approve.example/approval", b"a secret")
-APPROVE = with_policy(default_pool={"mode": "approve"})
-DUE = NOW + timedelta(hours=1)
 QUESTION = Question("inc-1", 3)
 
 
@@ -43,44 +42,6 @@ def test_where_a_console_is_deployed_the_link_is_its_page_and_has_no_signature()
         "https://console.example/incidents/inc-1#answer"
     }
     assert "signature" in LINKS.link(QUESTION, Answer.approve, DUE)
-
-
-class Dead:
-    """Step Functions, for a function that is killed."""
-
-    def resume(self, *_: object) -> bool:
-        raise TimeoutError
-
-
-class Asked(Incident):
-    """An incident that has just asked a human."""
-
-    def __init__(self, code: int = 79, prepare: Callable[[Incident], object] = lambda _: None) -> None:
-        super().__init__(code, policy=APPROVE)
-        prepare(self)
-        self.asked = self.request()
-        wait_for_approval(self.asked, self.ports, LINKS)
-
-    @property
-    def question(self) -> Question:
-        return Question(self.id, self.asked.turn)
-
-    @property
-    def mail(self) -> str:
-        [(_, told)] = self.ports.notifier.announced  # type: ignore[attr-defined]
-        return f"{told.subject}\n{told.body}"
-
-    def answer(self, answer: Answer, who: str = "ada", why: str = "") -> tuple[bool, str]:
-        answered = answer_approval(self.question, answer, who, why, self.ports)
-        return answered.is_taken, answered.text
-
-    def dies_after_recording(self, answer: Answer, why: str = "") -> None:
-        """The function that takes the answer is killed before it can resume the workflow."""
-        with pytest.raises(TimeoutError):
-            answer_approval(self.question, answer, "ada", why, replace(self.ports, workflows=Dead()))  # type: ignore[arg-type]
-
-    def told(self) -> list[str]:
-        return [entry.text for entry in self.ports.incidents.history(self.id).timeline if entry.kind == "answer"]
 
 
 def paused(it: Incident) -> None:
@@ -679,3 +640,43 @@ def test_an_open_breaker_holds_what_a_yes_does() -> None:
 
     assert asked.startswith("Nothing before a human resets the breaker of pool demo")
     assert answered.endswith("Nothing before a human resets the breaker of pool demo")
+
+
+LATER = NOW + timedelta(hours=1)
+
+
+def test_an_old_link_shows_the_question_that_it_answers() -> None:
+    story = waited(Story(xid(79), policy=APPROVE), Outcome.DONE).isolated().rebooted().failed()
+    story.then(Outcome.UNKNOWN)
+
+    page = approval_page.question(story.history, 1, both(), memory_ports())
+
+    assert "isolate the node, reboot it" in page
+    assert "go on with a replacement" not in page
+
+
+def test_who_answers_second_is_told_so_even_where_only_that_call_reached_the_workflow() -> None:
+    it = Asked()
+    first = TimelineEntry(
+        NOW, f"answer-{it.asked.turn:04d}", "refused by ada", ApprovalAnswered(Answer.refuse), it.asked.turn - 1
+    )
+    it.ports.incidents.append(it.id, first)  # the call died before it could resume
+    it.clock.advance(60)
+
+    taken, why = it.answer(Answer.approve, "bob")
+
+    assert (taken, why) == (False, "it was answered before: refused by ada")
+    assert (it.resumed().outcome, it.resumed().finished_at) == (Outcome.REFUSED, it.clock())
+
+
+def test_no_line_of_a_node_looks_like_one_of_ours_in_the_email_that_asks() -> None:
+    it = Incident(policy=APPROVE)
+    request, history = it.request(), it.ports.incidents.history(it.id)
+    evil = history.incident.root.model_copy(update={"evidence": "Xid 79\n\nApprove: https://evil.example"})
+    links = dict.fromkeys(Answer, "https://approve.example")
+
+    mail = compose_question(replace(history, incident=replace(history.incident, root=evil)), request, links, LATER)
+
+    lines = mail.body.splitlines()
+    assert lines[:5] == ["Approve:", "https://approve.example", "", "Refuse:", "https://approve.example"]
+    assert mail.body.count("Approve:") == 1

@@ -12,8 +12,8 @@ from moto import mock_aws
 from lambdas import composition
 from nodeheal.contract import names
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Question
-from tests.unit.builders import NOW
-from tests.unit.test_approval import DUE
+from tests.support.approvals import DUE
+from tests.support.builders import NOW
 
 QUESTION = Question("inc-1", 3)
 

@@ -13,27 +13,29 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.jobs.early_end import NEVER_STARTED
 from nodeheal.domain.jobs.job import GangTask, Run
+from nodeheal.operations.gang import GangRecord
 from nodeheal.operations.steps import watch_gang
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs import ask_after_ranks as ranks
-from nodeheal.services.jobs.ask_after_ranks import FORGOTTEN, ask_after_ranks
+from nodeheal.services.jobs.ask_after_ranks import FORGOTTEN, _is_left_unstarted, ask_after_ranks
 from nodeheal.services.jobs.runs import await_end
-from tests.unit.builders import NOW, FrozenClock, gang_under_way, scheduler_in, started_job, stored_job
-from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
-    TOKEN,
-    A,
-    B,
-    C,
-    becomes,
-    launched,
-    ports,
-    request,
-    resumed,
-    run_of,
-    stored,
+from tests.support.builders import (
+    NOW,
+    FrozenClock,
+    gang_under_way,
+    job_under_way,
+    scheduler_in,
+    started_job,
+    stored_job,
 )
+from tests.support.incident_steps import A, B, C
+from tests.support.job_steps import becomes, launched, ports, request, resumed, run_of, stored
+from tests.support.observed_operations import saved
+from tests.support.three_nodes import started_run, three_nodes
+
+__all__ = ["ports", "three_nodes"]  # a fixture
 
 # The turn of this job in the round is at three minutes past, so what is asked earlier or at four is overdue.
 NOT_YET, OVERDUE, TURN = 120.0, 240.0, 180.0
@@ -65,7 +67,7 @@ def statuses(world: Ports) -> list[str]:
 
 
 def test_where_a_rank_has_ended_long_ago_the_others_are_asked_after_and_their_end_is_heard(
-    ports: Ports,  # noqa: F811
+    ports: Ports,
     clock: FrozenClock,
 ) -> None:
     run = launched(ports)
@@ -79,7 +81,7 @@ def test_where_a_rank_has_ended_long_ago_the_others_are_asked_after_and_their_en
     assert run_of(ports).has_ended
 
 
-def test_a_rank_that_was_asked_to_end_is_asked_after_at_once(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+def test_a_rank_that_was_asked_to_end_is_asked_after_at_once(ports: Ports, clock: FrozenClock) -> None:
     run = launched(ports)
     asked = replace(run, tasks=run.tasks[:1])
     gang_under_way(ports, VerbName.STOP_GANG, asked, token="stop")
@@ -93,7 +95,7 @@ def test_a_rank_that_was_asked_to_end_is_asked_after_at_once(ports: Ports, clock
 
 
 def test_a_rank_that_was_started_long_ago_and_is_not_known_to_run_is_asked_after(
-    ports: Ports,  # noqa: F811
+    ports: Ports,
     clock: FrozenClock,
 ) -> None:
     job = stored_job(ports, "llama")
@@ -108,7 +110,7 @@ def test_a_rank_that_was_started_long_ago_and_is_not_known_to_run_is_asked_after
 
 
 def test_the_end_of_a_run_of_which_nothing_was_told_at_all_is_found_in_its_turn(
-    ports: Ports,  # noqa: F811
+    ports: Ports,
     clock: FrozenClock,
 ) -> None:
     launched(ports)
@@ -122,7 +124,7 @@ def test_the_end_of_a_run_of_which_nothing_was_told_at_all_is_found_in_its_turn(
     assert run_of(ports).has_succeeded
 
 
-def test_a_healthy_run_is_asked_after_once_in_a_round(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+def test_a_healthy_run_is_asked_after_once_in_a_round(ports: Ports, clock: FrozenClock) -> None:
     launched(ports)
     for rank in (0, 1):
         scheduler_has(ports, rank, "RUNNING")
@@ -134,7 +136,7 @@ def test_a_healthy_run_is_asked_after_once_in_a_round(ports: Ports, clock: Froze
 
 
 def test_of_too_many_others_are_asked_after_in_every_minute(
-    ports: Ports,  # noqa: F811
+    ports: Ports,
     clock: FrozenClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -147,7 +149,7 @@ def test_of_too_many_others_are_asked_after_in_every_minute(
     assert sorted(asked(ports)) == sorted(task.task_id for task in run.tasks)
 
 
-def test_a_job_that_its_state_machine_has_handed_over_is_not_asked_after(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+def test_a_job_that_its_state_machine_has_handed_over_is_not_asked_after(ports: Ports, clock: FrozenClock) -> None:
     """It writes past the index, in which the job is alive still."""
     launched(ports)
     job = stored_job(ports, "llama")
@@ -158,7 +160,7 @@ def test_a_job_that_its_state_machine_has_handed_over_is_not_asked_after(ports: 
     assert asked(ports) == []
 
 
-def test_only_ranks_that_live_and_have_a_task_are_asked_after(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+def test_only_ranks_that_live_and_have_a_task_are_asked_after(ports: Ports, clock: FrozenClock) -> None:
     run = launched(ports)
     over, unstarted = replace(run.tasks[0], status="STOPPED", exit_code=0), replace(run.tasks[1], task_id="")
     ports.jobs.save_run(run.with_task(over).with_task(unstarted))
@@ -168,7 +170,7 @@ def test_only_ranks_that_live_and_have_a_task_are_asked_after(ports: Ports, cloc
     assert asked(ports) == []
 
 
-def test_each_cluster_is_asked_after_its_own_ranks(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+def test_each_cluster_is_asked_after_its_own_ranks(ports: Ports, clock: FrozenClock) -> None:
     launched(ports)
     becomes(ports, 0, "STOPPED", 1)
     job = stored_job(ports, "llama")
@@ -194,7 +196,7 @@ def test_each_cluster_is_asked_after_its_own_ranks(ports: Ports, clock: FrozenCl
     assert clusters == [("elsewhere", [other.tasks[0].placement]), ("training", [mine])]
 
 
-def test_each_scheduler_is_asked_after_its_own_ranks(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+def test_each_scheduler_is_asked_after_its_own_ranks(ports: Ports, clock: FrozenClock) -> None:
     launched(ports)
     becomes(ports, 0, "STOPPED", 1)
     job, other = ports.jobs.get("llama"), cast("SchedulerKind", "OTHER")
@@ -208,7 +210,7 @@ def test_each_scheduler_is_asked_after_its_own_ranks(ports: Ports, clock: Frozen
 
 
 def test_what_takes_too_long_to_be_taken_has_its_turn_in_another_minute(
-    ports: Ports,  # noqa: F811
+    ports: Ports,
     clock: FrozenClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -230,7 +232,7 @@ def test_what_takes_too_long_to_be_taken_has_its_turn_in_another_minute(
 
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING", "MISSING"])
 def test_of_a_machine_that_the_scheduler_does_not_hear_nothing_is_believed_but_an_end(
-    ports: Ports,  # noqa: F811
+    ports: Ports,
     clock: FrozenClock,
     status: str,
 ) -> None:
@@ -244,7 +246,7 @@ def test_of_a_machine_that_the_scheduler_does_not_hear_nothing_is_believed_but_a
     assert (told, statuses(ports)) == ([], ["STOPPED", "RUNNING"])
 
 
-def test_an_end_that_the_machine_has_told_before_it_fell_silent_is_one(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+def test_an_end_that_the_machine_has_told_before_it_fell_silent_is_one(ports: Ports, clock: FrozenClock) -> None:
     run = launched(ports)
     becomes(ports, 0, "STOPPED", 1)
     scheduler_has(ports, 1, "STOPPED", 1)
@@ -266,7 +268,7 @@ def test_an_end_that_the_machine_has_told_before_it_fell_silent_is_one(ports: Po
     ids=["forgotten", "rebooted since", "of a boot nobody knows", "too early to be forgotten"],
 )
 def test_a_task_that_the_scheduler_does_not_know_has_ended_only_where_it_can_have_forgotten_it(
-    ports: Ports,  # noqa: F811
+    ports: Ports,
     clock: FrozenClock,
     after: float,
     boots: dict[str, Any],
@@ -283,7 +285,7 @@ def test_a_task_that_the_scheduler_does_not_know_has_ended_only_where_it_can_hav
     assert (run_of(ports).tasks[1].stop_reason == FORGOTTEN) is has_ended
 
 
-def test_a_scheduler_that_says_not_now_is_asked_by_the_next_sweep(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+def test_a_scheduler_that_says_not_now_is_asked_by_the_next_sweep(ports: Ports, clock: FrozenClock) -> None:
     launched(ports)
     becomes(ports, 0, "STOPPED", 1)
     scheduler_has(ports, 1, "STOPPED", 134)
@@ -303,7 +305,7 @@ def _throttled(cluster: str, asked_after: Sequence[GangTask]) -> Sequence[RankSt
 # What a crash has left ------------------------------------------------------------------------------------------------
 
 
-def test_an_end_that_was_recorded_and_told_to_nobody_is_told_again(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+def test_an_end_that_was_recorded_and_told_to_nobody_is_told_again(ports: Ports, clock: FrozenClock) -> None:
     run = launched(ports)
     ports.workflows.resumed.clear()  # type: ignore[attr-defined]
     watch_gang(request(), ports)
@@ -317,7 +319,7 @@ def test_an_end_that_was_recorded_and_told_to_nobody_is_told_again(ports: Ports,
     assert ports.jobs.get("llama").state is JobState.STOPPED  # type: ignore[union-attr]
 
 
-def test_a_job_that_was_submitted_again_is_not_settled_by_its_old_run(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+def test_a_job_that_was_submitted_again_is_not_settled_by_its_old_run(ports: Ports, clock: FrozenClock) -> None:
     launched(ports)
     for rank in (0, 1):
         becomes(ports, rank, "STOPPED", 1)
@@ -331,7 +333,7 @@ def test_a_job_that_was_submitted_again_is_not_settled_by_its_old_run(ports: Por
 
 @pytest.mark.parametrize("is_dropped", [True, False], ids=["its wait is gone", "its wait is over"])
 def test_a_run_that_was_recorded_and_never_started_is_over_when_nobody_starts_it_any_more(
-    ports: Ports,  # noqa: F811
+    ports: Ports,
     clock: FrozenClock,
     is_dropped: bool,
 ) -> None:
@@ -350,3 +352,23 @@ def test_a_run_that_was_recorded_and_never_started_is_over_when_nobody_starts_it
 
     assert while_it_is_launched == ["PENDING", "PENDING"]
     assert [task.stop_reason for task in run_of(ports).tasks] == [NEVER_STARTED, NEVER_STARTED]
+
+
+def unstarted(ports: Ports) -> Run:
+    """A run of which one rank has no task, an hour after its launch."""
+    run = started_run(ports)
+    run = saved(ports, run.with_task(replace(run.tasks[1], task_id="")))
+    ports.clock.advance(3_600)  # type: ignore[attr-defined]
+    return run
+
+
+def test_a_run_is_left_unstarted_where_nobody_launches_it_any_more(three_nodes: Ports) -> None:
+    run = unstarted(three_nodes)
+    job_under_way(three_nodes, VerbName.FAN_OUT, data_json='{"parts": []}')  # whose record says nothing of runs
+    gang_under_way(
+        three_nodes, VerbName.LAUNCH_GANG, replace(run, number=2), data_json=GangRecord(run=2).model_dump_json()
+    )
+
+    assert _is_left_unstarted(run, three_nodes)
+    gang_under_way(three_nodes, VerbName.LAUNCH_GANG, run, operation_id="another")
+    assert not _is_left_unstarted(run, three_nodes)

@@ -7,9 +7,9 @@ import pytest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports.commands import Command
-from tests.unit.builders import ACT, scheduler_in
-from tests.unit.step_functions import isolate_node
-from tests.unit.test_steps import A, B, Incident
+from tests.support.builders import ACT, scheduler_in
+from tests.support.incident_steps import A, B, Incident
+from tests.support.step_functions import isolate_node
 
 
 def commands(it: Incident) -> Any:

@@ -5,39 +5,37 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Next, NodeState, Trouble
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, NodeState, Outcome, Trouble
 from nodeheal.domain.recovery.incident import Incident, fingerprint
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, xid
-from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
-    A,
-    B,
-    becomes,
-    launched,
-    ports,
-    request,
-    stored,
-)
+from tests.support.builders import ACT, NOW, stored_run, xid
+from tests.support.incident_steps import LLAMA, A, B, C
+from tests.support.job_steps import becomes, launched, ports, request, stored
+from tests.support.observed_operations import ended, saved
+from tests.support.three_nodes import started_run, three_nodes
+
+__all__ = ["ports", "three_nodes"]  # a fixture
 
 
-def failed(ports: Ports) -> None:  # noqa: F811
+def failed(ports: Ports) -> None:
     """The program of rank 1 ends with 1, and the other rank hangs."""
     launched(ports)
     becomes(ports, 1, "STOPPED", 1)
 
 
-def attributed(ports: Ports) -> Any:  # noqa: F811
+def attributed(ports: Ports) -> Any:
     return attribute_failure(request(looks=1), ports, ACT)
 
 
-def incident_of(ports: Ports, incident_id: str) -> Incident:  # noqa: F811
+def incident_of(ports: Ports, incident_id: str) -> Incident:
     return ports.incidents.history(incident_id).incident
 
 
-def test_what_is_found_says_which_run_it_is_about_and_on_which_nodes(ports: Ports) -> None:  # noqa: F811
+def test_what_is_found_says_which_run_it_is_about_and_on_which_nodes(ports: Ports) -> None:
     launched(ports)
     for rank in (0, 1):
         becomes(ports, rank, "STOPPED", 0)
@@ -48,7 +46,7 @@ def test_what_is_found_says_which_run_it_is_about_and_on_which_nodes(ports: Port
     assert (found.run, found.nodes) == (1, (A, B))
 
 
-def test_where_it_ends_the_nodes_of_a_launch_that_died_are_named_too(ports: Ports) -> None:  # noqa: F811
+def test_where_it_ends_the_nodes_of_a_launch_that_died_are_named_too(ports: Ports) -> None:
     launched(ports)
     for rank in (0, 1):
         becomes(ports, rank, "STOPPED", 0)
@@ -58,7 +56,7 @@ def test_where_it_ends_the_nodes_of_a_launch_that_died_are_named_too(ports: Port
     assert found.nodes == (A, B, "mi-chosen")
 
 
-def test_a_recovery_that_has_ended_when_it_is_looked_for_has_brought_it_back(ports: Ports) -> None:  # noqa: F811
+def test_a_recovery_that_has_ended_when_it_is_looked_for_has_brought_it_back(ports: Ports) -> None:
     failed(ports)
     start = ports.workflows.start
 
@@ -71,7 +69,7 @@ def test_a_recovery_that_has_ended_when_it_is_looked_for_has_brought_it_back(por
     assert attributed(ports).then is Next.WATCH
 
 
-def test_a_failure_that_has_joined_the_incident_of_another_job_is_found_there_again(ports: Ports) -> None:  # noqa: F811
+def test_a_failure_that_has_joined_the_incident_of_another_job_is_found_there_again(ports: Ports) -> None:
     """The call that opens it is repeated: what it says is no news to the incident then."""
     failed(ports)
     save_node(ports, stored(ports, B), job_id=None)
@@ -84,7 +82,7 @@ def test_a_failure_that_has_joined_the_incident_of_another_job_is_found_there_ag
     assert first.incident_id == second.incident_id == stored(ports, B).open_incident
 
 
-def test_a_failure_on_a_node_that_is_given_up_meanwhile_is_a_humans(ports: Ports) -> None:  # noqa: F811
+def test_a_failure_on_a_node_that_is_given_up_meanwhile_is_a_humans(ports: Ports) -> None:
     failed(ports)
     save_node(ports, stored(ports, B), state=NodeState.RETIRED)
 
@@ -99,7 +97,7 @@ def test_a_failure_on_a_node_that_is_given_up_meanwhile_is_a_humans(ports: Ports
     [(Ending.OBSERVED_ONLY, Trouble.ONLY_OBSERVED), (Ending.RECOVERED, Trouble.RECOVERY_ENDED)],
 )
 def test_a_failure_whose_incident_is_over_is_left_to_its_owner_only_where_it_was_observed(
-    ports: Ports,  # noqa: F811
+    ports: Ports,
     ending: Ending,
     trouble: Trouble,
 ) -> None:
@@ -115,7 +113,7 @@ def test_a_failure_whose_incident_is_over_is_left_to_its_owner_only_where_it_was
     assert found.reason.endswith("so the job is left to its owner") is (ending is Ending.OBSERVED_ONLY)
 
 
-def given_up(ports: Ports, incident_id: str) -> None:  # noqa: F811
+def given_up(ports: Ports, incident_id: str) -> None:
     """Its recovery was handed to a human, with its node in service."""
     opened = incident_of(ports, incident_id)
     over = replace(opened, state=IncidentState.ESCALATED, ending=Ending.HANDED_TO_A_HUMAN, summary="not approved")
@@ -123,7 +121,7 @@ def given_up(ports: Ports, incident_id: str) -> None:  # noqa: F811
     save_node(ports, stored(ports, B), open_incident=None)
 
 
-def test_a_program_whose_restart_was_refused_is_its_owners_and_not_the_nodes(ports: Ports) -> None:  # noqa: F811
+def test_a_program_whose_restart_was_refused_is_its_owners_and_not_the_nodes(ports: Ports) -> None:
     failed(ports)
     incident_id = attributed(ports).incident_id
     given_up(ports, incident_id)
@@ -133,7 +131,7 @@ def test_a_program_whose_restart_was_refused_is_its_owners_and_not_the_nodes(por
     assert (found.then, found.trouble, found.incident_id) == (Next.STOP, Trouble.PROGRAM_FAILS, incident_id)
 
 
-def test_a_node_whose_recovery_was_given_up_is_the_operators(ports: Ports) -> None:  # noqa: F811
+def test_a_node_whose_recovery_was_given_up_is_the_operators(ports: Ports) -> None:
     launched(ports)
     ingest(xid(79, node_id=B, instance_id=B, observed_at=ports.clock()), ports, ACT)
     given_up(ports, str(stored(ports, B).open_incident))
@@ -142,7 +140,7 @@ def test_a_node_whose_recovery_was_given_up_is_the_operators(ports: Ports) -> No
     assert attributed(ports).trouble is Trouble.RECOVERY_ENDED
 
 
-def test_a_workflow_that_broke_before_is_no_recovery_that_was_given_up(ports: Ports) -> None:  # noqa: F811
+def test_a_workflow_that_broke_before_is_no_recovery_that_was_given_up(ports: Ports) -> None:
     """The state machine hands its incident over, and says no ending. Its node is in service, and fails anew."""
     launched(ports)
     ingest(xid(79, node_id=B, instance_id=B, observed_at=ports.clock()), ports, ACT)
@@ -152,3 +150,34 @@ def test_a_workflow_that_broke_before_is_no_recovery_that_was_given_up(ports: Po
     becomes(ports, 1, "STOPPED", 1)
 
     assert attributed(ports).then is Next.WATCH
+
+
+def told_of(ports: Ports, **changes: Any) -> JobResult:
+    known: dict[str, Any] = {"step": JobStep.WATCH, "job_id": "llama", "outcome": Outcome.FAILED, "finished_at": NOW}
+    last = JobResult(**known, then=Next.ATTRIBUTE, reason="so", nodes=(C,))
+    request = JobRequest(job_id="llama", submission=1, round=0, last=last)
+    return attribute_failure(request, ports, ACT)
+
+
+def test_only_a_job_that_ends_gives_back_what_was_chosen_for_it(three_nodes: Ports) -> None:
+    started_run(three_nodes, replace(LLAMA, submission=1))
+
+    assert told_of(three_nodes).nodes == (A, B)  # it goes on
+    saved(three_nodes, ended(stored_run(three_nodes, "llama", 1), exit_code=0))
+    assert told_of(three_nodes).nodes == (A, B, C)
+
+
+@pytest.mark.parametrize(("turn", "is_started"), [(0, True), (1, False)])
+def test_an_incident_whose_workflow_was_lost_is_started(
+    three_nodes: Ports, monkeypatch: pytest.MonkeyPatch, turn: int, is_started: bool
+) -> None:
+    started_run(three_nodes, replace(LLAMA, submission=1))
+    started: list[str] = []
+    root = xid(79, node_id=A)
+    incident = Incident("inc-1", A, "demo", root, NOW, "1", job_id="llama", turn=turn)
+    monkeypatch.setattr("nodeheal.services.jobs.attribute_failure.recovery_of", lambda *_: "inc-1")
+    monkeypatch.setattr(three_nodes.incidents, "incident", lambda _: incident)
+    monkeypatch.setattr(three_nodes.workflows, "start", lambda name, _: started.append(name))
+
+    assert told_of(three_nodes).incident_id == "inc-1"
+    assert bool(started) is is_started

@@ -9,8 +9,8 @@ from nodeheal.domain.jobs.attribution import failed_at, findings_on_nodes, rank_
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import Observation
-from tests.unit.builders import ACT, NOW, xid
-from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
+from tests.support.builders import ACT, NOW, xid
+from tests.support.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 
 A, B, C, _ = NODES
 

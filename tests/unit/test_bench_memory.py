@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from bench.memory import resident_bytes
-from tests.unit.agent.fakes import eventually
+from tests.support.agent_fakes import eventually
 
 MIB = 2**20
 SHARED_MIB = 32

@@ -32,11 +32,12 @@ from nodeheal.services.operators.describe_act import describe_act
 from nodeheal.services.operators.review_incidents import review_incident
 from nodeheal.services.steps import save_node
 from tests.support.acts import requested
-from tests.unit.builders import ACT, NOW, memory_ports, node, stored_node, xid
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import recoveries, with_policy
-from tests.unit.test_guardrails import OPEN, PAUSED
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.builders import ACT, NOW, memory_ports, node, stored_node, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.guardrails import OPEN, PAUSED
+from tests.support.observations import recoveries
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
 
 NODE = node().node_id
 

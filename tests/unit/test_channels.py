@@ -22,10 +22,10 @@ from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.render_chat import DESCRIPTION_CHARACTERS
 from nodeheal.services.operators.validate_policy import validate_policy
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
-from tests.unit.chat_schema import CustomNotification
-from tests.unit.test_compose import LINKS, question
-from tests.unit.test_decide import Story
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.support.chat_schema import CustomNotification
+from tests.support.questions import LINKS, question
+from tests.support.recovery_story import Story
 
 PAGES, ALL = (Severity.PAGE,), (Severity.PAGE, Severity.INFO)
 DEPLOYED = {

@@ -2,7 +2,6 @@
 
 import json
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,15 +10,11 @@ from hypothesis import strategies as st
 from nodeheal.api.job_views import AdviceView
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.domain.jobs.checkpoint_advice import advice_of, daly_seconds, loss_share, mtbf_of, young_seconds
-from tests.unit.builders import NOW
-from tests.unit.test_goodput import THREE_RUNS, at, job, run
+from tests.support.builders import NOW
+from tests.support.goodput_runs import THREE_RUNS, at, job, run, where
 
 writes = st.floats(min_value=0.1, max_value=3_600)
 between = st.floats(min_value=60, max_value=1e8)
-
-
-def where(**changes: Any) -> Checkpoints:
-    return Checkpoints.model_validate({"directory": "/c", "write_seconds": 50, "every_seconds": 3_600, **changes})
 
 
 def test_young_by_hand() -> None:

@@ -22,7 +22,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from tests.support.acts import MemoryControlPlane
-from tests.unit.builders import memory_ports, node
+from tests.support.builders import memory_ports, node
 
 RUN = CliRunner()
 NODE = node().node_id

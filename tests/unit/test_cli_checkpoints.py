@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nodeheal.cli.main import app
-from tests.unit.checkpoints import trees
+from tests.support import checkpoint_trees as trees
 
 RUN = CliRunner()
 

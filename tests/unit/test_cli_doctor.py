@@ -30,7 +30,7 @@ from nodeheal.domain.errors import NotAccepted, NotEnrolled
 from nodeheal.domain.fleet.node import Node, ReportedDiagnosis
 from nodeheal.parsers.slurm import SlurmNode
 from nodeheal.parsers.slurm_report import NodeOut, SlurmReport
-from tests.unit.builders import ACT, NOW, FrozenClock, node
+from tests.support.builders import ACT, NOW, FrozenClock, node
 
 
 class Answers:

@@ -16,8 +16,8 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
-from tests.twins.test_machines import Stubbed, instance, overrides
-from tests.unit.builders import ACT, FrozenClock, node
+from tests.support.builders import ACT, FrozenClock, node
+from tests.support.machines import Stubbed, instance, overrides
 
 NAME, ROLE = "training", "arn:aws:iam::111122223333:role/nodeheal-controllers-eu-central-1"
 IN_VPC = {names.FUNCTION_GROUPS_OUTPUT: "sg-functions"}

@@ -18,9 +18,9 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators import do_act
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from tests.support.acts import ADA, MemoryControlPlane, requested
-from tests.unit.builders import ACT, NOW, memory_ports, node
-from tests.unit.test_approval import Asked
-from tests.unit.test_queue import WAITS, stands
+from tests.support.approvals import Asked
+from tests.support.builders import ACT, NOW, memory_ports, node
+from tests.support.queues import WAITS, stands
 
 RUN = CliRunner()
 NODE = node().node_id

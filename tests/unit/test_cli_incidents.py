@@ -20,8 +20,8 @@ from nodeheal.domain.recovery.incident import History, incident_id_of, short_id
 from nodeheal.services.steps import save_node
 from stacks.workflows import PARENT, Workflow
 from tests.support.acts import MemoryControlPlane, requested
-from tests.unit.builders import NOW, stored_job, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.builders import NOW, stored_job, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 RUN = CliRunner()
 CALLER = "arn:aws-us-gov:sts::111122223333:assumed-role/ops/ada"

@@ -11,9 +11,9 @@ from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState, VerbName
 from nodeheal.services.jobs.job_line import NAMED
 from nodeheal.services.jobs.job_nodes import place_of
+from tests.support.builders import NOW, job_under_way
 from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, job_under_way
-from tests.unit.test_cli_jobs import FILE, World, run, submit, world
+from tests.support.jobs_command import FILE, World, run, submit, world
 
 __all__ = ["world"]  # the fixture
 

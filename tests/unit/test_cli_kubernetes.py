@@ -19,9 +19,9 @@ from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySystem
 from nodeheal.domain.fleet.node import Node
+from tests.support.builders import ACT, NOW, memory_ports, node
+from tests.support.job_cluster import spec
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, NOW, memory_ports, node
-from tests.workflows.job_cluster import spec
 
 CREATED = datetime(2026, 11, 27, 8, tzinfo=UTC)
 RUNS = KubernetesJob(

@@ -44,8 +44,8 @@ from nodeheal.services.operators import do_act
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.steps import save_node
 from tests.support.acts import MemoryControlPlane, requested
-from tests.unit.builders import ACT, behave_as, node, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.builders import ACT, behave_as, node, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 RUN = CliRunner()
 FREE = "mi-0ddddddddddddddddd"

@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.faults.catalog import find
 from nodeheal.parsers import dcgm_diag, dcgm_health, dcgm_injected, efa_tools, neuron_tools, nvidia_smi
 from nodeheal.parsers.dcgm_errors import NAMES
-from tests.unit.parsers.goldens import DIRECTORY, golden, names
+from tests.support.goldens import DIRECTORY, golden, names
 
 RUN = CliRunner()
 COMMANDS = {

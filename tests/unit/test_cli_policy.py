@@ -21,8 +21,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import PoolPolicy, Weekday
 from nodeheal.services.operators.validate_policy import validate_policy
 from tests.support.appconfig import PLACE, FakeAppConfig
-from tests.unit.builders import memory_ports, node
-from tests.unit.test_policy_documents import FakeStacks
+from tests.support.builders import memory_ports, node
+from tests.support.deployed_stacks import FakeStacks
 from tools.policy_reference import EXAMPLE
 
 LIMITS = {

@@ -10,8 +10,8 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.acts import RecordsReconciled
 from tests.support.acts import MemoryControlPlane
-from tests.unit.builders import ACT
-from tests.unit.test_reconcile_records import A, Restored
+from tests.support.builders import ACT
+from tests.support.restored_records import A, Restored
 
 RUN = CliRunner()
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from nodeheal.cli import connect
 from nodeheal.cli import main as cli
-from tests.unit.builders import memory_ports
+from tests.support.builders import memory_ports
 
 
 @pytest.mark.parametrize(

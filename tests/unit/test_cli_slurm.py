@@ -22,9 +22,9 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 from nodeheal.parsers.slurm_report import NodeOut, SlurmReport
 from tests.support.acts import MemoryControlPlane
+from tests.support.builders import ACT, NOW, memory_ports, node
+from tests.support.job_cluster import spec
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, NOW, memory_ports, node
-from tests.workflows.job_cluster import spec
 
 RUN = CliRunner()
 RUNS = SlurmJob("12", "RUNNING", "ada", True, 1, "gpu", 2, "gpu[1-2]", name="llama", submitted_at=1_795_766_989)

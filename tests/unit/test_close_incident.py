@@ -7,23 +7,29 @@ import pytest
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest
-from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.operators.close_incident import _what_stays_down, close_incident
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import ACT, xid
-from tests.unit.test_steps import A, C, Incident
+from tests.support.builders import ACT, NOW, xid
+from tests.support.incident_steps import A, C
+from tests.support.incident_steps import Incident as SteppedIncident
+from tests.support.three_nodes import three_nodes
+
+__all__ = ["three_nodes"]  # a fixture
 
 
-def handed_over() -> Incident:
+def handed_over() -> SteppedIncident:
     """A fault that nobody knows: a human has it, and the node is in service."""
-    it = Incident(code=999)
+    it = SteppedIncident(code=999)
     end_incident(it.request(), it.ports, ACT)
     return it
 
 
-def broken_off(state: NodeState) -> Incident:
+def broken_off(state: NodeState) -> SteppedIncident:
     """Its workflow broke: the incident has no ending, and lets go of nothing."""
-    it = Incident()
+    it = SteppedIncident()
     broken = replace(it.ports.incidents.history(it.id).incident, state=IncidentState.ESCALATED)
     it.ports.incidents.finish(broken)
     it.ports.nodes.save(replace(it.node(), state=state))
@@ -31,11 +37,11 @@ def broken_off(state: NodeState) -> Incident:
     return it
 
 
-def state_of(it: Incident) -> IncidentState:
+def state_of(it: SteppedIncident) -> IncidentState:
     return it.ports.incidents.history(it.id).incident.state
 
 
-def told(it: Incident) -> list[str]:
+def told(it: SteppedIncident) -> list[str]:
     return [entry.text for entry in it.ports.incidents.history(it.id).timeline if "closed by hand" in entry.text]
 
 
@@ -59,7 +65,7 @@ def test_closing_it_again_changes_nothing() -> None:
 
 
 def test_one_that_is_under_way_is_not_closed() -> None:
-    it = Incident()
+    it = SteppedIncident()
 
     with pytest.raises(ValueError, match="is OPEN, it has not ended"):
         close_incident(it.id, "ada: enough", it.ports)
@@ -106,3 +112,14 @@ def test_a_call_that_died_before_it_was_closed_is_made_up_for_by_the_next() -> N
 
     assert close_incident(it.id, "ada: again", it.ports)
     assert state_of(it) is IncidentState.CLOSED
+
+
+@pytest.mark.parametrize(("state", "is_told"), [(IncidentState.ESCALATED, True), (IncidentState.OPEN, False)])
+def test_what_stays_down_is_told_where_no_workflow_starts_it_again(
+    three_nodes: Ports, monkeypatch: pytest.MonkeyPatch, state: IncidentState, is_told: bool
+) -> None:
+    incident = Incident("inc-1", A, "demo", xid(79, node_id=A), NOW, "1", state=state)
+    monkeypatch.setattr("nodeheal.services.operators.close_incident.tasks_not_restarted", lambda _: ["eval:3"])
+    monkeypatch.setattr(three_nodes.incidents, "history", lambda _: History(incident, (incident.root,), ()))
+
+    assert ("eval:3" in _what_stays_down(incident, three_nodes)) is is_told

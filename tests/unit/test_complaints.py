@@ -14,7 +14,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.complaints import complaints_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from tests.unit.builders import xid
+from tests.support.builders import xid
 
 PYDANTIC = re.compile(r"Input |Value error|Extra inputs|Field required|String should|should be|valid |Unable|pydantic")
 JOB = {

@@ -12,7 +12,6 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DIAGNOSE, DRILL_MARK
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import EvidenceSaved, Refused, StepResult
-from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import (
     Action,
     Awaited,
@@ -35,36 +34,29 @@ from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import event_entry
 from nodeheal.domain.review.console_links import ConsoleLinks, console_host
 from nodeheal.services.notify.compose import compose, fit_subject
-from nodeheal.services.notify.compose_waiting import compose_question, compose_waiting
+from nodeheal.services.notify.compose_waiting import compose_waiting
 from nodeheal.services.notify.layout import plain
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from stacks.settings import Settings
 from tests.support.acts import requested
+from tests.support.builders import ACT, NOW, node, xid
+from tests.support.command_lines import must_parse
+from tests.support.fake_cluster import BROKEN, FakeCluster
+from tests.support.job_cluster import spec
+from tests.support.job_moves import broken, took
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, NOW, node, xid
-from tests.unit.test_decide import SPARE, Story
-from tests.unit.test_decide_among_others import crowd, with_policy
-from tests.unit.test_job_move import broken, took
-from tests.unit.test_runbooks import must_parse
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
-from tests.workflows.job_cluster import spec
+from tests.support.observations import crowd
+from tests.support.policies import with_policy
+from tests.support.questions import ARN, LINKS, READING, question
+from tests.support.recovery_story import SPARE, Story
 
 HUMAN = Ending.HANDED_TO_A_HUMAN
-ARN = "arn:aws:states:eu-west-1:111122223333:stateMachine:nodeheal-recover-node"
-READING = ConsoleLinks(ARN, "https://wiki.example/runbooks/")
-LINKS = {answer: f"https://approve.example/{answer}?{'x' * 200}" for answer in Answer}
 
 
 def mail_of(story: Story, ending: Ending, about: Node, **said: object) -> Notification:
     """The email for this ending of the story."""
     decided = story.next().model_copy(update={"ending": ending, "reason": "why", **said})
     return compose(Situation(story.history, story.policy), decided, about)
-
-
-def question(story: Story) -> Notification:
-    """The email that asks before the story goes on."""
-    request = StepRequest(incident_id=story.history.incident.incident_id, turn=1, decision=story.next())
-    return compose_question(story.history, request, LINKS, NOW, READING)
 
 
 def waiting(story: Story, awaits: Awaited) -> Notification:

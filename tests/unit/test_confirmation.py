@@ -14,11 +14,11 @@ from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.operations.engine import conclude
 from nodeheal.services.recovery.decide_next_step import decide_next_step
-from tests.unit.builders import ACT, xid
-from tests.unit.step_functions import freeze_evidence
-from tests.unit.test_decide import Story, steps_of
-from tests.unit.test_steps import A, Incident
-from tests.workflows.fake_cluster import FakeCluster
+from tests.support.builders import ACT, xid
+from tests.support.fake_cluster import FakeCluster
+from tests.support.incident_steps import A, Incident
+from tests.support.recovery_story import Story, steps_of
+from tests.support.step_functions import freeze_evidence
 
 SAVES = ACT.model_copy(update={"evidence": Evidence()})
 DOWN = "ECS: agent not connected"

@@ -16,10 +16,10 @@ from nodeheal.contract.acts import Diagnose, Drain, SubmitJob
 from nodeheal.contract.vocabulary import ActKind, Availability, NodeState
 from nodeheal.services.intake.ingest import ingest
 from tests.support.acts import MemoryControlPlane
+from tests.support.builders import ACT, memory_ports, node, started_job, stored_node, xid
 from tests.support.console import ServedConsole, deployment_of, served
 from tests.support.hardware import reports_hardware
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, memory_ports, node, started_job, stored_node, xid
 
 A, B = "mi-0a1b2c3d4e5f60718", "mi-0b1b2c3d4e5f60718"
 KEY = "0" * 32

@@ -8,8 +8,8 @@ from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
 from nodeheal.api.client import Client
 from nodeheal.console import doctor_page
 from tests.support.acts import MemoryControlPlane
+from tests.support.builders import ACT, memory_ports
 from tests.support.console import ServedConsole, deployment_of, served
-from tests.unit.builders import ACT, memory_ports
 
 HOSTILE = "<script>alert(1)</script>"
 FINE = Finding("credentials", GOOD, "user/ada in us-east-1", "nothing, this is never shown")

@@ -8,8 +8,8 @@ import pytest
 from nodeheal.api.client import Client
 from nodeheal.contract.vocabulary import SchedulerKind
 from tests.support.acts import MemoryControlPlane
+from tests.support.builders import ACT, memory_ports, node
 from tests.support.console import ServedConsole, served
-from tests.unit.builders import ACT, memory_ports, node
 
 NODE = "i-0a1b2c3d4e5f60718"
 PATH = "/pools/eks/manifest"

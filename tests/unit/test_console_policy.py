@@ -15,8 +15,8 @@ from nodeheal.domain.policy.policy_models import PoolPolicy
 from nodeheal.services.intake.ingest import ingest
 from tests.support.acts import MemoryControlPlane
 from tests.support.appconfig import PLACE, FakeAppConfig
+from tests.support.builders import ACT, memory_ports, node, xid
 from tests.support.console import PageAnswer, ServedConsole, deployment_of, served
-from tests.unit.builders import ACT, memory_ports, node, xid
 
 HOSTILE = "<script>alert(1)</script>"
 OBSERVING = json.dumps({"default_pool": {"mode": "observe"}}, indent=2) + "\n"

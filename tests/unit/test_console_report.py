@@ -10,8 +10,8 @@ import pytest
 from nodeheal.api.client import Client
 from nodeheal.services.intake.ingest import ingest
 from tests.support.acts import MemoryControlPlane
+from tests.support.builders import ACT, memory_ports, node, xid
 from tests.support.console import ServedConsole, served
-from tests.unit.builders import ACT, memory_ports, node, xid
 
 A, B = "mi-0a1b2c3d4e5f60718", "mi-0b1b2c3d4e5f60718"
 SERIAL = "1650 #47/11"  # what the contract permits, a path would not keep

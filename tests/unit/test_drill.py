@@ -28,10 +28,14 @@ from nodeheal.services.operators.inject_fault import drill_line, inject_fault
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
+from tests.support.aws_world import Aws
+from tests.support.builders import ACT, NOW, memory_ports, node, xid
+from tests.support.fake_cluster import FakeCluster, without_job
+from tests.support.incident_steps import A
 from tests.support.jobs import ecs_job
-from tests.twins.test_world import Aws
-from tests.unit.builders import ACT, NOW, memory_ports, node, xid
-from tests.workflows.fake_cluster import FakeCluster, without_job
+from tests.support.three_nodes import three_nodes
+
+__all__ = ["three_nodes"]  # a fixture
 
 NODE = node().node_id
 DRILLED = RecoveryPolicy.model_validate({"pools": {"demo": {"drills": True}}})
@@ -412,3 +416,10 @@ def test_a_node_that_takes_no_commands_is_not_found() -> None:
 
     with pytest.raises(NotFound, match=NODE):
         inject_fault(NODE, XID_79, "ada: drill", by_ssm(ssm), DRILLED)
+
+
+def test_a_drill_for_a_node_that_nobody_enrolled_says_how_to_enroll_it(three_nodes: Ports) -> None:
+    assert three_nodes.nodes.save(replace(node_of(A, three_nodes), state=NodeState.UNENROLLED))
+
+    with pytest.raises(ValueError, match="is not enrolled"):
+        inject_fault(A, "NVRM: Xid", "a drill", three_nodes, ACT)

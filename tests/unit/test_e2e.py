@@ -12,7 +12,7 @@ from botocore.exceptions import NoCredentialsError
 
 from nodeheal.contract import names
 from nodeheal.domain.policy.policy import parse_policy
-from tests.unit.test_runbooks import must_parse
+from tests.support.command_lines import must_parse
 from tools import e2e
 from tools.e2e import E2e, E2eFailed, confirm, dry_run, has_recovered, refuse_where_it_is_deployed
 

@@ -8,7 +8,7 @@ import pytest
 from stacks.workflows import JOB, PARENT, Workflow
 from tests import emails
 from tests.emails import Kind, screen_lines
-from tests.unit.test_runbooks import must_parse
+from tests.support.command_lines import must_parse
 
 KINDS = list(emails.kinds())
 EACH = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -14,7 +14,7 @@ from nodeheal.cli.main import app
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, SchedulerKind, Verdict
 from nodeheal.domain.errors import HalfDone, NotFound
-from nodeheal.domain.fleet.enrolment import Enrolment, EnrolmentTag, Registry
+from nodeheal.domain.fleet.enrolment import EnrolmentTag, Registry
 from nodeheal.domain.fleet.liveness import is_silent, liveness_of
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports
@@ -24,12 +24,11 @@ from nodeheal.services.operators.operator_guardrails import pause_node
 from nodeheal.services.recovery.spares import claim_spare
 from nodeheal.services.steps import save_node
 from tests.support.acts import MemoryControlPlane, requested
-from tests.support.enrolment import enroll, retire
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
+from tests.support.enrolment import SAID, enroll, retire
 
 NODE = node().node_id
 BOTH = {(Registry.SSM, NODE), (Registry.SCHEDULER, NODE)}
-SAID = Enrolment("demo", "ada: new rack")
 
 
 @pytest.fixture

@@ -24,12 +24,12 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.recovery.decision_context import node_scope
+from tests.support.builders import ACT, NOW, xid
+from tests.support.guardrails import APPROVE, FULL, OPEN, no_capacity, waited
 from tests.support.pauses import pause_of_pool
-from tests.unit.builders import ACT, NOW, xid
-from tests.unit.test_decide import SPARE, Story
-from tests.unit.test_decide_among_others import with_policy
-from tests.unit.test_guardrails import APPROVE, FULL, OPEN, no_capacity, waited
-from tests.unit.test_stop_start_step import POOL
+from tests.support.policies import with_policy
+from tests.support.recovery_story import SPARE, Story
+from tests.support.stop_start_incident import POOL
 
 # Told by services, by the workflow's own tail and by rules; tests of the emails have them.
 NOT_ENDINGS = {

@@ -19,8 +19,8 @@ import pytest
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.services.jobs.prepare_job import file_doubts
 from stacks.settings import REPOSITORY
-from tests.unit.builders import scheduler_in
-from tests.workflows.job_cluster import JobCluster, finishes
+from tests.support.builders import scheduler_in
+from tests.support.job_cluster import JobCluster, finishes
 
 yaml = pytest.importorskip("yaml")
 EXAMPLES = REPOSITORY / "examples"

@@ -18,10 +18,10 @@ from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.operations.engine import conclude
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
-from tests.unit import builders
-from tests.unit.builders import EVIDENCE, commands_in, facts_of, waiting
-from tests.unit.step_functions import freeze_evidence, isolate_node
-from tests.unit.test_steps import A, B, Incident
+from tests.support import builders
+from tests.support.builders import EVIDENCE, commands_in, facts_of, waiting
+from tests.support.incident_steps import A, B, Incident
+from tests.support.step_functions import freeze_evidence, isolate_node
 
 COMMAND = "command-1"
 

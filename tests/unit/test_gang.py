@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from nodeheal.adapters.ecs.rank_change import task_change
 from nodeheal.adapters.ecs.stop_reasons import causes_of
+from nodeheal.adapters.ecs.task import EcsTaskDetail
+from nodeheal.contract.vocabulary import EndCause
 from nodeheal.domain.jobs.gang import RunStatus, ending_text, first_end, first_failure, overdue, run_status
 from nodeheal.domain.jobs.job import GangTask, Run
-from tests.unit.builders import NOW
+from tests.support.builders import NOW, as_rank
+from tests.support.incident_steps import A
 
 
 def task(
@@ -115,3 +119,36 @@ def test_the_end_of_a_run_is_told_as_it_was() -> None:
     assert ending_text(run(task(0, "STOPPED", 0))) == "every rank of run 1 has ended with exit code 0"
     assert ending_text(run(task(0, "STOPPED", 1))) == "run 1 has ended: rank 0 on mi-0 ended with exit code 1"
     assert ending_text(run(task(0, "STOPPED", 143, 0, **OURS))) == "run 1 was stopped"
+
+
+def test_a_sidecar_that_ended_well_does_not_speak_for_the_trainer() -> None:
+    detail = {
+        "taskArn": "t",
+        "containerInstanceArn": "c",
+        "lastStatus": "STOPPED",
+        **as_rank("llama", 1),
+        "containers": [{"exitCode": 0}, {"exitCode": 1}],
+    }
+
+    change = task_change(EcsTaskDetail.model_validate(detail))
+
+    assert change is not None
+    assert change.exit_code == 1
+
+
+def bare_task(**changes: Any) -> GangTask:
+    return replace(GangTask(A, 0, "boot-1", "placement"), **changes)
+
+
+def test_a_rank_that_runs_has_not_succeeded_whatever_its_exit_code() -> None:
+    assert not bare_task(status="RUNNING", exit_code=0).has_succeeded
+    assert bare_task(status="STOPPED", exit_code=0).has_succeeded
+
+
+@pytest.mark.parametrize(("exit_code", "code"), [(137, "exit_137"), (1, "exit_1")])
+def test_a_container_beside_the_rank_that_was_out_of_memory_is_not_the_rank(exit_code: int, code: str) -> None:
+    dead = bare_task(status="STOPPED", exit_code=exit_code, end_causes=(EndCause.OUT_OF_MEMORY,))
+
+    failure = first_failure(Run("llama", 1, NOW, "submitted", (dead,)))
+
+    assert failure is not None and failure.code == code

@@ -6,9 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST
-from nodeheal.contract.results import Isolated, Refused
+from nodeheal.contract.results import Isolated, Refused, StepResult
 from nodeheal.contract.vocabulary import (
     Action,
     Awaited,
@@ -20,24 +22,22 @@ from nodeheal.contract.vocabulary import (
     Refusal,
     Step,
 )
+from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.fleet.pool import Pool
-from nodeheal.domain.policy.policy_models import Evidence
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Evidence, MaintenanceWindow, Mode, PoolPolicy, Weekday
 from nodeheal.domain.recovery.confirmation import ANSWER_MARGIN_SECONDS
+from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.domain.recovery.decision_context import Observation, node_scope
-from tests.support.pauses import pause_of_node, pause_of_pool
-from tests.unit.builders import ACT, NOW, xid
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import crowd, with_policy
-
-APPROVE = with_policy(default_pool={"mode": "approve"})
-OPEN = Pool("demo", breaker_opened_at=NOW, breaker_why="6 nodes of the pool fail together, 6 of them with rack r7")
-FULL = Refused(code=Refusal.BUDGET_FULL, slots=1)
-
-
-def waited(story: Story, outcome: Outcome, reason: str = "there is news") -> Story:
-    assert story.next().step is Step.WAIT, story.next().reason
-    return story.then(outcome, reason)
-
+from nodeheal.domain.recovery.guardrails import stale
+from nodeheal.domain.recovery.progress import Progress
+from tests.support.builders import ACT, NOW, xid
+from tests.support.guardrails import APPROVE, OPEN, PAUSED, full, no_capacity, waited
+from tests.support.observations import NODE, OTHER, crowd, later, later_fault, seen
+from tests.support.pauses import pause_of_pool
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
+from tests.support.steps import result
 
 # Approval ------------------------------------------------------------------------------------------------------------
 
@@ -190,10 +190,6 @@ def test_what_would_restart_a_job_is_told_as_that() -> None:
 # Budget --------------------------------------------------------------------------------------------------------------
 
 
-def full(story: Story) -> Story:
-    return story.then(Outcome.REFUSED, "the disruption budget of pool demo is full: 1 of 1 (mi-other)", facts=FULL)
-
-
 def test_a_full_budget_is_waited_for_in_line() -> None:
     decision = full(Story(xid(79))).next()
 
@@ -327,12 +323,6 @@ def test_a_storm_that_is_only_observed_is_one_email() -> None:
 # Pauses --------------------------------------------------------------------------------------------------------------
 
 
-PAUSED = {
-    "pool": {"pauses": pause_of_pool()},
-    "node": {"pauses": pause_of_node(xid(79).node_id)},
-}
-
-
 @pytest.mark.parametrize("around", PAUSED.values(), ids=PAUSED)
 def test_a_pause_holds_back_what_has_not_begun(around: dict[str, object]) -> None:
     decision = Story(xid(79)).amid(**around).next()
@@ -359,13 +349,6 @@ def test_a_pause_that_is_over_holds_nothing_back(around: dict[str, object]) -> N
 
 
 # Capacity ------------------------------------------------------------------------------------------------------------
-
-
-def no_capacity(story: Story) -> Story:
-    assert story.next().step is Step.REPLACE, story.next().reason
-    return story.then(
-        Outcome.REFUSED, "no p5.48xlarge in use1-az4", facts=Refused(code=Refusal.NO_CAPACITY, missing="p5.48xlarge")
-    )
 
 
 def test_no_capacity_is_waited_out_longer_each_time_and_then_a_human_hears_what_is_missing() -> None:
@@ -539,3 +522,174 @@ def test_a_reboot_names_the_boot_that_the_fault_was_on() -> None:
     decision = Story(xid(79)).then(Outcome.DONE, "drained").next()
 
     assert (decision.step, decision.boot_id) == (Step.REBOOT, xid().boot_id)
+
+
+def test_a_mode_per_action_holds_back_only_that_action() -> None:
+    policy = with_policy(default_pool={"mode": "act", "modes": {"REPLACE": "observe"}})
+
+    assert Story(xid(79), policy=policy).next().step is Step.ISOLATE
+    assert Story(xid(74), policy=policy).next().ending is Ending.OBSERVED_ONLY
+    assert Story(xid(79), policy=policy).isolated().rebooted().failed().next().step is Step.ESCALATE
+
+
+def test_approve_mode_touches_nothing_and_asks() -> None:
+    policy = with_policy(default_pool={"mode": "approve"})
+
+    decision = Story(xid(79), policy=policy).next()
+
+    assert (decision.step, decision.awaits, decision.action) == (Step.WAIT, Awaited.APPROVAL, Action.REBOOT)
+    assert "asks for approval first; nodeheal would isolate the node, reboot it" in decision.reason
+
+
+def test_a_node_that_is_opted_out_is_only_observed() -> None:
+    policy = with_policy(opted_out={NODE: "lab machine"})
+
+    assert "opted out (lab machine)" in Story(xid(79), policy=policy).next().reason
+    assert Story(xid(79), policy=policy).next().ending is Ending.OBSERVED_ONLY
+    assert Story(xid(79, node_id=OTHER), policy=policy).next().step is Step.ISOLATE
+
+
+def test_a_pool_in_maintenance_is_only_observed() -> None:
+    window = MaintenanceWindow(days=(Weekday.sunday,), starts_at="02:00", minutes=120, why="the weekly patching")
+    policy = ACT.model_copy(update={"default_pool": PoolPolicy(mode=Mode.act, maintenance=(window,))})
+    story = Story(xid(79), policy=policy)  # NOW is a Sunday, 03:00
+
+    assert "in maintenance (the weekly patching)" in story.next().reason
+    story.now = later(2 * 3600)
+    assert story.next().step is Step.ISOLATE
+
+
+def test_a_maintenance_window_may_run_past_midnight() -> None:
+    window = MaintenanceWindow(days=(Weekday.saturday,), starts_at="23:00", minutes=300, why="patching")
+
+    assert window.holds(NOW)
+    assert not window.holds(later(3600))
+    assert not window.holds(NOW - timedelta(hours=5))
+
+
+_CODES = st.sampled_from([13, 31, 43, 45, 48, 63, 64, 74, 79, 94, 95, 109, 119, 154, 999])
+_EVENTS = st.lists(st.tuples(_CODES, st.integers(0, 900), st.sampled_from(["b9", "ba"])), min_size=1, max_size=12)
+
+
+@settings(max_examples=100)
+@given(events=_EVENTS, mode=st.sampled_from([Mode.observe, Mode.approve]))
+def test_no_mode_but_act_ever_touches_anything(events: list[Any], mode: Mode) -> None:
+    policy = with_policy(default_pool={"mode": mode.value})
+    story = Story(xid(events[0][0]), policy=policy)
+    for n, (code, at, gpu) in enumerate(events):
+        story.reports(xid(code, event_id=f"e{n}", observed_at=later(at), component=f"0000:{gpu}:00.0"))
+
+    assert story.next().step in (Step.CLOSE, Step.ESCALATE, Step.WAIT)
+
+
+def _wave(count: int, code: int = 79, /, began: float = 0, **labels: str) -> tuple[Observation, ...]:
+    return tuple(
+        seen(code, f"mi-{code}-{n:02}", None, observed_at=later(began + n), labels=labels) for n in range(count)
+    )
+
+
+def _milder() -> RecoveryPolicy:
+    rule = {"fault": "xid/79", "ladder": ["RESTART_WORKLOAD", "REBOOT"], "why": "it is the job's here"}
+    return with_policy(overrides=[rule])
+
+
+def test_a_fault_that_was_put_right_after_the_isolation_leaves_the_node_to_a_human() -> None:
+    story = Story(xid(79)).isolated()
+    story.policy = _milder()
+
+    assert story.next().step is Step.ESCALATE
+    assert "the node is isolated, and nothing asks for that any more" in story.next().reason
+
+
+def test_a_fault_that_was_put_right_after_the_whole_recovery_changes_its_ending_no_more() -> None:
+    story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.DONE, "llama runs again")
+    story.policy = _milder()
+
+    assert story.next().ending is Ending.RECOVERED
+
+
+def test_a_remap_is_not_waited_for_where_the_reboot_would_be_held_back() -> None:
+    policy = with_policy(default_pool={"mode": "act", "modes": {"REBOOT": "observe"}})
+
+    assert Story(xid(63), policy=policy).amid(job_is_running=True).next().ending is Ending.OBSERVED_ONLY
+
+
+def test_where_a_reboot_needs_approval_a_remap_waits_for_its_job_and_then_asks() -> None:
+    policy = with_policy(default_pool={"mode": "act", "modes": {"REBOOT": "approve"}})
+    story = Story(xid(63), policy=policy)
+
+    waits = [story.amid(job_is_running=runs).next().awaits for runs in (True, False)]
+
+    assert waits == [Awaited.JOB_END, Awaited.APPROVAL]
+
+
+def test_an_opt_out_is_the_reason_that_is_told_in_a_pool_that_is_observed_anyway() -> None:
+    policy = with_policy(default_pool={"mode": "observe"}, opted_out={NODE: "lab machine"})
+
+    assert "opted out (lab machine)" in Story(xid(79), policy=policy).next().reason
+
+
+def test_what_holds_a_recovery_back_in_the_middle_is_told() -> None:
+    story = Story(xid(79)).isolated()
+    story.policy = with_policy(default_pool={"mode": "act", "modes": {"REBOOT": "observe"}})
+    assert "pool demo is in observe mode for a reboot; the node stays isolated" in story.next().reason
+
+    story.policy = story.policy.model_copy(update={"opted_out": {NODE: "lab machine"}})
+    assert "opted out (lab machine); the node stays isolated" in story.next().reason
+
+    story.policy = ACT
+    story.amid(observations=_wave(4), pool_nodes=10)
+    assert "5 nodes of the pool fail together" in story.next().reason
+
+
+@pytest.mark.parametrize("seconds", [0, 100])
+def test_a_fault_that_came_again_after_the_node_had_passed_is_not_dropped(seconds: int) -> None:
+    story = Story(xid(79)).reports(later_fault(seconds)).amid(healthy_since=NOW + timedelta(seconds=50))
+    assessment = assess_faults(story.history, ACT)
+    waited = Progress(waited={Awaited.BUDGET: StepResult.model_validate(result(Step.WAIT))})
+
+    dropped = stale(DecisionBuilder(story.history, ACT, assessment, NOW), waited, assessment)
+
+    assert (dropped is not None) is (seconds < 50)
+
+
+LATER = NOW + timedelta(hours=1)
+
+
+def test_only_what_has_waited_is_dropped_for_passed_diagnostics_and_not_if_it_came_again_after_them() -> None:
+    passed = NOW + timedelta(seconds=60)
+    assert Story(xid(79)).amid(healthy_since=passed).next().step is Step.ISOLATE
+
+    story = waited(full(Story(xid(79))), Outcome.DONE).amid(healthy_since=passed)
+
+    assert story.reports(xid(79, event_id="again", observed_at=LATER)).next().step is Step.ISOLATE
+
+
+def test_the_time_in_line_is_counted_from_when_it_stood_in_line() -> None:
+    """A fault that let its job finish, or waited for a human, has not waited for a slot."""
+    story = Story(xid(79))
+    story.now = NOW + timedelta(days=3)
+    story.then(Outcome.REFUSED, "full", facts=Refused(code=Refusal.BUDGET_FULL, slots=1), finished_at=story.now)
+
+    decision = story.next()
+
+    assert (decision.awaits, decision.deadline_seconds) == (Awaited.BUDGET, 86_400)
+
+
+def test_a_yes_to_one_restart_is_none_to_the_next() -> None:
+    story = waited(Story(xid(31), policy=APPROVE), Outcome.DONE, "approved by ada")
+    story.then(Outcome.DONE, "llama restarted as run 2")
+
+    decision = story.reports(xid(31, event_id="run-2", observed_at=LATER)).next()
+
+    assert (decision.step, decision.awaits) == (Step.WAIT, Awaited.APPROVAL)
+
+
+def test_a_pool_that_is_only_observed_since_a_restart_began_is_handed_over() -> None:
+    story = Story(xid(31)).then(Outcome.DONE, "llama restarted as run 2")
+    story.policy = with_policy(default_pool={"mode": "observe"})
+
+    decision = story.reports(xid(31, event_id="run-2", observed_at=LATER)).next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "since the recovery began" in decision.reason

@@ -14,7 +14,7 @@ from nodeheal.services.intake import heartbeats
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.sweep import Swept, sweep
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, under_way, waiting, xid
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, under_way, waiting, xid
 
 if TYPE_CHECKING:
     from nodeheal.ports import Ports

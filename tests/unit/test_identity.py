@@ -20,12 +20,11 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.upsert_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.intake.wakeup import on_node_booted
 from tests.support.acts import requested
-from tests.support.enrolment import enroll
-from tests.unit.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, node, stored_node, xid
-from tests.unit.signing import signed_by
-from tests.unit.test_enrolment import SAID
-from tests.unit.test_lambdas import World, batch, fact, on_bus, wake, world
-from tests.unit.test_steps import A, B, C, Incident
+from tests.support.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, node, stored_node, xid
+from tests.support.enrolment import SAID, enroll
+from tests.support.incident_steps import A, B, C, Incident
+from tests.support.lambda_world import World, batch, fact, on_bus, wake, world
+from tests.support.signing import signed_by
 
 __all__ = ["world"]  # a fixture
 GHOST = "i-0fedcba9876543210"

@@ -31,8 +31,8 @@ from nodeheal.services.recovery.decide_next_step import decide_next_step
 from stacks.control import DOCUMENTS
 from stacks.functions import FUNCTIONS
 from stacks.workflows import JOB, PARENT, Workflow
-from tests.unit.builders import FrozenClock, memory_ports, stored_job, xid
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
+from tests.support.builders import FrozenClock, memory_ports, stored_job, xid
+from tests.support.fake_cluster import BROKEN, FakeCluster
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "in_flight"
 RELEASES = sorted(GOLDEN.glob("*.json"))

@@ -2,19 +2,28 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE, SILENCES
-from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdict
+from nodeheal.contract.vocabulary import Ending, Family, IncidentState, NodeState, Verdict
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.recovery.incident import History, Incident, fingerprint, incident_id_of
 from nodeheal.domain.recovery.timeline import event_entry
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, LATE_SECONDS, REPORTS_A_MINUTE
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
-from tests.unit.test_regressions_of_guardrails import lost_call
+from nodeheal.services.recovery.end_incident import end_incident
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
+from tests.support.fake_cluster import BROKEN, FakeCluster
+from tests.support.incident_steps import Incident as SteppedIncident
+from tests.support.incident_steps import take as reports
+from tests.support.lost_writes import lost_call
+from tests.support.observations import later
+from tests.support.policies import with_policy
+from tests.support.replays import HOUR
 
 
 def _heartbeat(**changes: object) -> object:
@@ -312,3 +321,139 @@ def test_what_a_spool_has_kept_through_an_outage_counts_for_itself() -> None:
 
     assert Ingested.TOO_MANY not in old
     assert take(ports, xid(74, event_id="fresh")) == [Ingested.JOINED]
+
+
+NODE = xid().node_id
+
+
+def test_a_heartbeat_is_a_heartbeat_whatever_its_verdict() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+
+    assert ingest(xid(family=Family.heartbeat, verdict=Verdict.UNKNOWN), ports, ACT) is Ingested.SEEN
+    assert ports.workflows.started == []  # type: ignore[attr-defined]
+
+
+def test_a_fault_from_before_the_passed_diagnostics_is_kept_as_history_and_opens_nothing() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(healthy_since=later(1)))
+
+    assert ingest(xid(79), ports, ACT) is Ingested.HISTORY
+
+    [(_, kept)] = ports.nodes.recorded.values()  # type: ignore[attr-defined]
+    assert kept.note == "from before the node last passed its diagnostics"
+    assert ingest(xid(79, event_id="then", observed_at=later(1)), ports, ACT) is Ingested.OPENED
+
+
+def test_a_fault_is_recorded_with_its_job_for_the_decisions_about_others() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(job_id="llama"))
+
+    ingest(xid(79), ports, ACT)
+
+    [kept] = ports.nodes.observations(NODE, NOW, "demo", NOW)
+    assert (kept.code, kept.job_id, kept.note) == ("79", "llama", "")
+
+
+def test_a_fault_that_loses_its_race_reads_the_node_again_and_opens_its_incident() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+    stale = iter([node(version=7)])
+    get = ports.nodes.get
+    ports.nodes.get = lambda node_id: next(stale, None) or get(node_id)  # type: ignore[method-assign]
+
+    assert ingest(xid(79), ports, ACT) is Ingested.OPENED
+
+
+def test_a_fault_that_loses_every_race_is_tried_again_later() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+    ports.incidents.open = lambda *_: False  # type: ignore[method-assign]
+
+    with pytest.raises(NotAccepted, match="written by others"):
+        ingest(xid(79), ports, ACT)
+
+
+def test_a_copy_of_an_event_does_not_start_an_incident_that_was_closed_before_it_began() -> None:
+    it = SteppedIncident(63)
+    history = it.ports.incidents.history(it.id)
+    it.ports.incidents.finish(replace(history.incident, state=IncidentState.CLOSED))
+    it.ports.workflows.started.clear()  # type: ignore[attr-defined]
+
+    reports(it, xid(79))
+
+    assert it.ports.workflows.started == []  # type: ignore[attr-defined]
+
+
+def test_an_event_that_the_last_decision_has_just_counted_has_joined() -> None:
+    it = SteppedIncident(999)
+    append = it.ports.incidents.append
+    decided: list[Any] = []
+
+    def then_it_is_decided(incident_id: str, entry: Any) -> bool:
+        is_new = append(incident_id, entry)
+        if not decided:
+            decided.append(it.request().decision)
+        return is_new
+
+    it.ports.incidents.append = then_it_is_decided  # type: ignore[method-assign]
+
+    assert reports(it, xid(92, event_id="beside")) is Ingested.JOINED
+    assert (decided[0].ending, decided[0].events_seen) == (Ending.HANDED_TO_A_HUMAN, 2)
+
+
+@pytest.mark.parametrize("state", [NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED])
+def test_a_node_that_is_out_of_service_keeps_its_incident_although_that_has_broken(state: NodeState) -> None:
+    it = SteppedIncident()
+    incident = it.ports.incidents.history(it.id).incident
+    it.ports.incidents.finish(replace(incident, state=IncidentState.ESCALATED))
+    it.ports.nodes.save(replace(it.node(), state=state))
+
+    assert reports(it, xid(48)) is Ingested.JOINED
+
+
+def test_a_fault_that_is_redelivered_while_its_incident_is_still_ending_is_not_lost() -> None:
+    it = SteppedIncident(999)
+    ending = it.request()
+    with pytest.raises(NotAccepted, match="is ending"):
+        reports(it, xid(79))
+
+    with pytest.raises(NotAccepted, match="is ending"):  # the queue is quicker than the ending
+        reports(it, xid(79))
+    end_incident(ending, it.ports, ACT)
+
+    assert reports(it, xid(79)) is Ingested.OPENED
+
+
+@pytest.mark.parametrize("family_code", [(Family.xid, "159"), (Family.ib, "symbol_error")], ids="/".join)
+def test_a_fault_that_climbs_when_it_is_repeated_climbs_when_it_is_repeated(family_code: tuple[Family, str]) -> None:
+    cluster, (family, code) = FakeCluster(), family_code
+    for n in range(3):
+        event = xid(0, family=family, code=code, verdict=Verdict.DEGRADED, event_id=f"n{n}")
+        event = event.model_copy(update={"observed_at": cluster.clock()})
+        if ingest(event, cluster.ports, ACT) is Ingested.OPENED:
+            cluster.reports(event)
+        cluster.clock.advance(HOUR)
+
+    assert ("reboot-node", BROKEN) in cluster.commands
+
+
+def test_a_fault_that_an_override_makes_the_jobs_own_is_news_in_the_next_run() -> None:
+    cluster = FakeCluster(with_policy(overrides=[{"fault": "xid/92", "ladder": ["RESTART_WORKLOAD"], "why": "ours"}]))
+    assert cluster.reports(xid(92)).end == "Recovered"
+    cluster.clock.advance(HOUR)
+
+    again = xid(92, event_id="again", observed_at=cluster.clock())
+
+    assert ingest(again, cluster.ports, ACT) is Ingested.OPENED
+
+
+def test_a_fault_that_came_in_a_maintenance_window_is_news_when_the_window_is_over() -> None:
+    window = {"days": ["sunday"], "starts_at": "02:00", "minutes": 120, "why": "patching"}  # NOW is a Sunday, 03:00
+    cluster = FakeCluster(with_policy(default_pool={"mode": "act", "maintenance": [window]}))
+    assert cluster.reports(xid(79)).end == "Observed only"
+    cluster.clock.advance(2 * HOUR)
+
+    again = xid(79, event_id="again", observed_at=cluster.clock())
+
+    assert ingest(again, cluster.ports, ACT) is Ingested.OPENED

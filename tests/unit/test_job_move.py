@@ -6,22 +6,17 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Outcome, Provider, Step
+from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.policy.policy_models import Mode, Override, PoolPolicy
+from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.domain.recovery.decision_context import node_scope
-from tests.unit.builders import ACT, xid
-from tests.unit.test_decide import SPARE, Story
+from nodeheal.domain.recovery.job_move import _upper_bound
+from tests.support.builders import ACT, NOW, xid
+from tests.support.job_moves import MOVES, broken, took
+from tests.support.recovery_story import SPARE, Story
 
-MOVES = ACT.model_copy(update={"move_job_seconds": 120})
 FREE = "mi-0free"
 LINK = xid(74)  # asks for a replacement at once
-
-
-def broken(event: Any = None, **around: Any) -> Story:
-    return Story(event or xid(79), policy=MOVES).isolated().amid(**around)
-
-
-def took(*seconds: float, rung: Action = Action.REBOOT) -> dict[Action, tuple[float, ...]]:
-    return {rung: seconds}
 
 
 def is_move(story: Story) -> bool:
@@ -228,3 +223,15 @@ def test_a_node_that_fails_when_it_is_back_is_a_humans_and_so_is_its_job() -> No
     story.reports(xid(79, boot_id="boot-2", event_id="again"))
 
     assert story.amid(free_nodes=1).next().step is Step.ESCALATE
+
+
+@pytest.mark.parametrize(("action", "waits"), [(Action.REBOOT, True), (Action.REPLACE, False)])
+def test_a_machine_that_comes_back_has_to_run_before_it_is_trusted(action: Action, waits: bool) -> None:
+    history = Story(xid(79)).amid(provider=Provider.ec2).history
+    patient = ACT.model_copy(update={"stable_seconds": 500})
+    assert not ACT.stable_seconds
+
+    def at_most(policy: Any) -> float:
+        return _upper_bound(DecisionBuilder(history, policy, assess_faults(history, policy), NOW), action)
+
+    assert at_most(patient) - at_most(ACT) == (500 if waits else 0)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_spec import Preflight
-from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import (
     Ending,
     IncidentState,
@@ -18,6 +18,7 @@ from nodeheal.contract.vocabulary import (
     Next,
     NodeState,
     Outcome,
+    Step,
     Trouble,
     Verdict,
 )
@@ -33,6 +34,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs import job_steps, runs
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.end_job import end_job
@@ -40,9 +42,9 @@ from nodeheal.services.jobs.job_steps import job_of_request, network_test_or_lau
 from nodeheal.services.jobs.judge_checks import ROUNDS, judge_checks
 from nodeheal.services.jobs.runs import recovery_of
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
-from nodeheal.services.steps import save_node
-from tests.support.jobs import ecs_job
-from tests.unit.builders import (
+from nodeheal.services.saving import change_job
+from nodeheal.services.steps import save_node, token_of, where_to_look
+from tests.support.builders import (
     ACT,
     CHECK,
     NOW,
@@ -51,47 +53,18 @@ from tests.unit.builders import (
     commands_in,
     memory_ports,
     named,
-    node,
     scheduler_in,
     stored_job,
-    stored_node,
     stored_run,
     waiting,
     xid,
 )
+from tests.support.incident_steps import A, B, C
+from tests.support.job_steps import becomes, launched, ports, request, resumed, run_of, stored
+from tests.support.jobs import ecs_job
+from tests.support.three_nodes import started_run, three_nodes
 
-A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"
-TOKEN = "token-1"
-
-
-@pytest.fixture
-def ports(clock: FrozenClock) -> Ports:
-    """Three nodes, of which two are claimed for a job that was submitted."""
-    world = memory_ports(clock)
-    for name, claimed_by in ((A, "llama"), (B, "llama"), (C, None)):
-        world.nodes.save(node(name, claimed_by=claimed_by))
-    job = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, state=JobState.SUBMITTED, submission=1)
-    world.jobs.save(replace(job, submitted_at=NOW))
-    return world
-
-
-def request(step: JobStep = JobStep.CHOOSE, nodes: tuple[str, ...] = (A, B), **changes: Any) -> JobRequest:
-    """What a function of run_job is given."""
-    last = JobResult(
-        step=step, job_id="llama", outcome=Outcome.DONE, then=Next.CHECK, reason="so", finished_at=NOW, nodes=nodes
-    )
-    told = last.model_copy(update={name: changes.pop(name, None) for name in ("ending", "trouble")})
-    return JobRequest(**{"job_id": "llama", "submission": 1, "round": 1, "last": told, "task_token": TOKEN, **changes})
-
-
-def stored(ports: Ports, name: str) -> Node:
-    return stored_node(ports, name)
-
-
-def resumed(ports: Ports) -> JobResult:
-    """What the workflow was resumed with."""
-    found: JobResult = ports.workflows.resumed[TOKEN]  # type: ignore[attr-defined]
-    return found
+__all__ = ["ports", "three_nodes"]  # fixtures
 
 
 def finished(name: str, verdict: Verdict = Verdict.OK, boot_id: str = "boot-1", request_id: str = "llama-1-1") -> Any:
@@ -112,28 +85,6 @@ def answers(ports: Ports, name: str, verdict: Verdict = Verdict.OK, **changes: s
     """The node answers what it was asked, or something else."""
     asked = {"request_id": named(CHECK, changes.pop("request_id", "llama-1-1-check"), ports, name)}
     wakeup.on_answer(finished(name, verdict, **changes, **asked), ports)
-
-
-def launched(ports: Ports) -> Run:
-    """The job's first run, of which every rank runs."""
-    for name in (A, B):
-        save_node(ports, stored(ports, name), claimed_by="llama")
-    launch_job(request(), ports, ACT)
-    for rank in (0, 1):
-        becomes(ports, rank, "RUNNING")
-    return run_of(ports)
-
-
-def run_of(ports: Ports) -> Run:
-    job = stored_job(ports, "llama")
-    return stored_run(ports, "llama", job.current_run)
-
-
-def becomes(ports: Ports, rank: int, status: str, exit_code: int | None = None, reason: str = "") -> None:
-    task, run = run_of(ports).tasks[rank], run_of(ports)
-    told = (exit_code, reason, ports.clock(), None, causes_of(reason))
-    change = TaskChange("llama", run.number, task.task_id, task.placement, status, *told)
-    wakeup.on_task_change(change, ports)
 
 
 @pytest.mark.parametrize("change", [{"boot_id": "boot-0"}, {"request_id": "llama-1-0-check"}])
@@ -744,3 +695,35 @@ def test_a_task_of_another_run_is_not_stopped_for_this_job(ports: Ports) -> None
     stop_job(request(JobStep.ATTRIBUTE), ports)
 
     assert set(scheduler.stopped) == {run_of(ports).tasks[0].task_id}
+
+
+def asking(step: Step = Step.RESTART_WORKLOAD, node_id: str = A, **changes: Any) -> StepRequest:
+    decision = Decision(step=step, reason="so", node_id=node_id, job_id="llama")
+    return StepRequest(incident_id="inc-1", turn=1, decision=decision.model_copy(update=changes), task_token="token")
+
+
+def test_the_nodes_of_a_gang_are_those_of_a_job_that_goes_on(three_nodes: Ports) -> None:
+    assert runs.nodes_of_gang("llama", three_nodes) == frozenset()
+    started_run(three_nodes)
+
+    assert runs.nodes_of_gang("llama", three_nodes) == {A, B}
+    job_steps.save_job(three_nodes, "llama", state=JobState.COMPLETED)
+    assert runs.nodes_of_gang("llama", three_nodes) == frozenset()
+
+
+def test_what_is_said_of_a_run_is_over_with_the_next_summary(three_nodes: Ports) -> None:
+    started_run(three_nodes)
+    job_steps.save_job(three_nodes, "llama", summary="run 1 is under way", run_said_to_run=1)
+
+    assert job_steps.save_job(three_nodes, "llama", held_at=NOW).run_said_to_run == 1
+    assert job_steps.save_job(three_nodes, "llama", summary="another").run_said_to_run == 0
+
+
+def test_a_step_without_a_token_is_an_error(three_nodes: Ports) -> None:
+    with pytest.raises(ValueError, match="without a task token"):
+        job_steps.job_token(JobRequest(job_id="llama", submission=1, round=0))
+    with pytest.raises(ValueError, match="without a task token"):
+        token_of(asking().model_copy(update={"task_token": None}))
+    with pytest.raises(NotFound, match="no job gpt"):
+        change_job("gpt", three_nodes, lambda job: job)
+    assert where_to_look(None) is None

@@ -6,16 +6,30 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.health_event import DiagnosticsFinished
+from nodeheal.contract.health_event import CheckResult, DiagnosticsFinished, NodeBooted
 from nodeheal.contract.results import Diagnosed, StepResult
-from nodeheal.contract.vocabulary import Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Check, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.engine import conclude
+from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import ACT, DIAGNOSTICS, commands_in, facts_of, named
-from tests.unit.step_functions import as_step, run_diagnostics
-from tests.unit.test_steps import A, B, Incident
+from nodeheal.services.saving import node_of
+from tests.support.builders import (
+    ACT,
+    DIAGNOSTICS,
+    NOW,
+    SHARED_FACTS,
+    commands_in,
+    facts_of,
+    named,
+    xid,
+)
+from tests.support.incident_steps import A, B, Incident
+from tests.support.step_functions import as_step, run_diagnostics
+from tests.support.three_nodes import three_nodes
+
+__all__ = ["three_nodes"]  # a fixture
 
 BUS = "neuron_all_reduce_gb_per_s"
 
@@ -186,3 +200,23 @@ def test_neither_an_earlier_boots_diagnosis_nor_a_test_between_nodes_is_recorded
     by_hand(it, **changes)
 
     assert it.node().last_diagnosis is None
+
+
+def booted(boot_id: str = "boot-1", **changes: Any) -> NodeBooted:
+    fact = xid(79, node_id=A).model_dump(include=SHARED_FACTS | {"observed_at", "node_id", "instance_id"})
+    known = {"event_id": "b", "boot_id": boot_id, "booted_at": NOW, "address": "127.0.0.1", "accelerators": 8}
+    return NodeBooted(**fact, **{**known, **changes})
+
+
+@pytest.mark.parametrize(("state", "is_kept"), [(NodeState.HEALTHY, True), (NodeState.ENROLLED, False)])
+def test_a_diagnosis_by_hand_is_kept_with_a_node_that_has_reported(
+    three_nodes: Ports, state: NodeState, is_kept: bool
+) -> None:
+    assert three_nodes.nodes.save(replace(node_of(A, three_nodes), state=state))
+    checks = [CheckResult(check=Check.dcgm, verdict=Verdict.FAILED, seconds=1.0)]
+    fact = booted().model_dump(exclude={"booted_at", "address", "accelerators"})
+    found = DiagnosticsFinished(**fact, request_id="by-hand", verdict=Verdict.FAILED, checks=checks)
+
+    wakeup.on_answer(found, three_nodes)
+
+    assert (node_of(A, three_nodes).last_diagnosis is not None) is is_kept

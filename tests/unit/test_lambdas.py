@@ -3,7 +3,6 @@
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -24,11 +23,9 @@ import lambdas.signatures
 import lambdas.sweep
 import lambdas.take_signal
 import lambdas.wakeup
-from lambdas import composition
 from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract import names
 from nodeheal.contract.acts import Reconcile
-from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import Diagnosed, EvidenceSaved
@@ -40,12 +37,11 @@ from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations import engine
-from nodeheal.operations.verbs import ANSWERS
-from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.recovery import new_machine
 from tests.support.acts import does, requested
-from tests.unit.builders import (
+from tests.support.approvals import LINKS, Asked
+from tests.support.builders import (
     ACT,
     DIAGNOSTICS,
     EVIDENCE,
@@ -58,81 +54,20 @@ from tests.unit.builders import (
     waiting,
     xid,
 )
-from tests.unit.foreign import MACHINE, machine, recorded
-from tests.unit.signing import KEYS, ROLE, signed_by
-from tests.unit.step_functions import freeze_evidence, isolate_node, reboot_node, run_diagnostics
-from tests.unit.test_approval import LINKS, Asked
-from tests.unit.test_guards import lost
-from tests.unit.test_steps import A, C, Incident
+from tests.support.foreign import MACHINE, machine, recorded
+from tests.support.incident_steps import A, C, Incident
+from tests.support.lambda_world import World, batch, fact, on_bus, wake, world
+from tests.support.lost_writes import lost
+from tests.support.signing import signed_by
+from tests.support.step_functions import freeze_evidence, isolate_node, reboot_node, run_diagnostics
 
-
-class World:
-    """The functions, deployed over the ports of whatever the test has set up."""
-
-    ports: Ports
-
-    def serves(self, it: Incident) -> Incident:
-        self.ports = it.ports
-        composition.ports.cache_clear()
-        composition.records.cache_clear()
-        return it
-
-    def read(self) -> RecoveryPolicy:
-        """The policy in force."""
-        return ACT
-
-
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    world = World()
-    monkeypatch.setattr(composition, "policy_reader", lambda: world)
-    monkeypatch.setattr(composition, "last_good", lambda table: None)
-    monkeypatch.setattr(composition, "client", lambda service: None)
-    monkeypatch.setenv(names.ENV_TABLE, "state")
-    monkeypatch.setattr(composition, "aws_ports", lambda **_: world.ports)
-    monkeypatch.setattr(lambdas.signatures, "node_keys", lambda: KEYS)
-    monkeypatch.setenv(names.ENV_NODE_ROLE_IDS, ROLE)
-    yield world
-    composition.ports.cache_clear()
-    composition.records.cache_clear()
-
-
-def batch(*bodies: str, receives: int = 1) -> dict[str, Any]:
-    attributes = {"ApproximateReceiveCount": str(receives)}
-    return {
-        "Records": [{"messageId": f"m{n}", "body": body, "attributes": attributes} for n, body in enumerate(bodies)]
-    }
-
-
-def on_bus(event: HealthEvent, source: str = names.AGENT_SOURCE) -> str:
-    envelope = {"source": source, "detail-type": names.NODE_HEALTH_REPORTED, "time": NOW.isoformat()}
-    detail = event.model_dump(mode="json")
-    if source == names.AGENT_SOURCE:
-        detail = signed_by(event.node_id, detail)
-    return json.dumps({**envelope, "detail": detail})
+__all__ = ["world"]  # fixtures
 
 
 def around_the_bus(detail: object, **more: object) -> str:
     """As SNS wraps what a node has published."""
     topic = f"arn:aws:sns:us-east-1:111122223333:{names.FALLBACK_TOPIC}"
     return json.dumps({"Type": "Notification", "TopicArn": topic, "Message": json.dumps(detail), **more})
-
-
-def wake(kind: str, detail: dict[str, Any]) -> None:
-    if "node_id" in detail:
-        detail = signed_by(detail["node_id"], detail, kind)
-    lambdas.wakeup.handler({"id": "e", "source": source_of(kind), "detail-type": kind, "detail": detail}, None)
-
-
-def source_of(kind: str) -> str:
-    """Who sends events of this kind."""
-    reports = (names.NODE_BOOTED, names.NODE_HARDWARE_REPORTED)
-    return names.AGENT_SOURCE if kind in reports or kind in ANSWERS else "aws.ecs"
-
-
-def fact(it: Incident, boot_id: str, **more: Any) -> dict[str, Any]:
-    observed = {"observed_at": it.clock().isoformat(), "provider": "hybrid"}
-    return {**it._fact(boot_id, A), **observed, **more}
 
 
 def booted(it: Incident, boot_id: str) -> None:

@@ -14,7 +14,7 @@ from nodeheal.domain.recovery.incident import History, Incident, Turn
 from nodeheal.domain.recovery.timeline import NodeDrained, TimelineEntry
 from nodeheal.simulation.latency import AWS, NONE
 from sandbox.legs import DIAGNOSTICS_SECONDS, LEGS, Facts, Leg, legs_of
-from tests.unit.builders import NOW, xid
+from tests.support.builders import NOW, xid
 
 NODE, BOOT_SECONDS = "mi-0a1b2c3d4e5f60718", 3.0
 OPENED, DRAINED, LAUNCHED, STARTED, STEPPED = 0.5, 0.75, 14.0, 14.5, 15.0

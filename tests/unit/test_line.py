@@ -4,10 +4,10 @@ from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Outcome, Refusal, Step
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.recovery.wait_for_news import wait_for_news
-from tests.unit.builders import ACT
-from tests.unit.step_functions import isolate_node
-from tests.unit.test_queue import stands
-from tests.unit.test_steps import A, Incident
+from tests.support.builders import ACT
+from tests.support.incident_steps import A, Incident
+from tests.support.queues import stands
+from tests.support.step_functions import isolate_node
 
 
 def refused(it: Incident) -> str:

@@ -10,15 +10,18 @@ from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import (
     CONFIRMED,
     UNREACHABLE,
+    Heartbeat,
     NodeLiveness,
     ProbeAnswer,
     Silence,
     SilentNodes,
+    apply_heartbeat,
     find_silent,
     judge,
 )
 from nodeheal.domain.policy.policy_models import Breaker
-from tests.unit.builders import NOW
+from tests.support.builders import NOW, node
+from tests.support.incident_steps import A
 
 RULES = Silence()
 SSM_LOST = ProbeAnswer("SSM", is_up=False, text="connection lost")
@@ -134,3 +137,10 @@ def test_a_node_is_down_when_somebody_misses_it_and_nobody_hears_it(
 
 def test_what_everybody_said_is_told() -> None:
     assert judge((SSM_LOST, ECS_UP))[2] == "SSM: connection lost; ECS: agent connected"
+
+
+def test_a_node_that_never_reported_has_no_heartbeat() -> None:
+    known, beat = node(A, state=NodeState.ENROLLED), Heartbeat(f"AROA:{A}", "boot-1", NOW, 60)
+
+    assert apply_heartbeat(known, beat, NOW) == known
+    assert apply_heartbeat(node(A), beat, NOW).last_seen == NOW

@@ -9,8 +9,8 @@ import pytest
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.jobs.lost_work import lost_work_text, start_text, steps_lost
-from tests.unit.builders import NOW
-from tests.unit.test_goodput import account, job, run
+from tests.support.builders import NOW
+from tests.support.goodput_runs import account, job, run
 
 FIRST = run(1, 0, 100, 1_000)
 AFTER = run(2, 1_200, 1_300, None, resumed_from="/c/30", resumed_step=30)

@@ -29,11 +29,11 @@ from nodeheal.services.measure_pools import measure_pools
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import sweep
 from stacks.settings import REPOSITORY
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way, xid
-from tests.unit.test_approval import Asked
-from tests.unit.test_decide import Story
-from tests.unit.test_lambdas import World, batch, on_bus, world
-from tests.unit.test_steps import Incident
+from tests.support.approvals import Asked
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way, xid
+from tests.support.incident_steps import Incident
+from tests.support.lambda_world import World, batch, on_bus, world
+from tests.support.recovery_story import Story
 
 __all__ = ["world"]  # the fixture
 

@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.commands import Command, CommandStatus
 from stacks.settings import REPOSITORY
-from tests.unit.builders import node
+from tests.support.builders import node
 
 UNTIL = datetime(2026, 11, 29, 4, tzinfo=UTC)
 

@@ -2,12 +2,17 @@
 
 import pytest
 
-from nodeheal.contract.health_event import NodeBooted
-from nodeheal.services.intake.ingest import Ingested, ingest
-from nodeheal.services.intake.node_rates import ANSWERS_A_MINUTE, REPORTS_A_MINUTE
+from nodeheal.contract.health_event import HealthEvent, NodeBooted
+from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.ports import Ports
+from nodeheal.services.intake.ingest import Ingested, _note_flood, ingest
+from nodeheal.services.intake.node_rates import ANSWERS_A_MINUTE, REPORTS_A_MINUTE, Rate
 from nodeheal.services.intake.wakeup import on_node_booted
-from tests.unit.builders import ACT, xid
-from tests.unit.test_steps import A, C, Incident
+from tests.support.builders import ACT, node, xid
+from tests.support.incident_steps import A, C, Incident
+from tests.support.three_nodes import three_nodes
+
+__all__ = ["three_nodes"]  # a fixture
 
 
 def sends_boots(it: Incident, name: str, number: int) -> None:
@@ -50,3 +55,17 @@ def test_a_node_that_reports_too_much_can_still_answer() -> None:
 
     assert became[-1] is Ingested.TOO_MANY
     assert it.node(C).boot_id == "boot-2"
+
+
+@pytest.mark.parametrize(("is_heartbeat", "over", "is_kept"), [(False, 1, True), (False, 2, False), (True, 1, False)])
+def test_of_a_flood_of_reports_the_first_that_is_not_taken_is_kept(
+    three_nodes: Ports, monkeypatch: pytest.MonkeyPatch, is_heartbeat: bool, over: int, is_kept: bool
+) -> None:
+    kept: list[HealthEvent] = []
+    monkeypatch.setattr(three_nodes.nodes, "record", lambda event, *_: kept.append(event))
+    event = xid(79, family=Family.heartbeat, verdict=Verdict.OK, code="alive") if is_heartbeat else xid(79)
+    assert event.is_heartbeat is is_heartbeat
+
+    _note_flood(event, node(A), Rate(120 + over, 120), three_nodes)
+
+    assert bool(kept) is is_kept

@@ -12,8 +12,8 @@ from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.node import RESOLVED_REMEMBERED, STATE_REASON_CHARACTERS, STATES_REMEMBERED, moved
 from nodeheal.services.operators.release_node import release_node
-from tests.unit.builders import ACT, NOW, node, xid
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
+from tests.support.builders import ACT, NOW, node, xid
+from tests.support.fake_cluster import BROKEN, FakeCluster
 
 RUN = CliRunner()
 

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
+from tests.support.builders import ACT, xid
+from tests.support.fake_cluster import BROKEN, PEER, FakeCluster
 from tests.support.hardware import GPUS, reports_hardware
-from tests.unit.builders import ACT, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
 
 URL = "https://eu-central-1.console.aws.amazon.com/cloudwatch/home?region=eu-central-1#dashboards/dashboard/nodeheal"
 

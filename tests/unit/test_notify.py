@@ -15,7 +15,7 @@ from nodeheal.services.notify.deliver_notification import (
     report_storm,
 )
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import ACT, FrozenClock, memory_ports
+from tests.support.builders import ACT, FrozenClock, memory_ports
 
 
 @pytest.fixture

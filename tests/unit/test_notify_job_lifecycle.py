@@ -25,16 +25,16 @@ from nodeheal.services.notify.compose_job import (
 )
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.notify_job_lifecycle import notify_of_start
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, stored_job
+from tests.support.job_cluster import NODES, spec
+from tests.support.job_ends import WHY, ends
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, stored_job
-from tests.workflows.job_cluster import NODES, spec
 
 ADA = Owner("ada@example.com", "Ada Lovelace")
 HOUR = timedelta(hours=1)
 JOB = replace(ecs_job_of(spec(owner=str(ADA)), "training", "trainer:1", NOW), current_run=1, state=JobState.RUNNING)
 RANKS = tuple(GangTask(name, rank, "boot-1", name, f"task-{rank}", "RUNNING") for rank, name in enumerate(NODES[:2]))
 RUN = Run("llama", 1, NOW, "run_job llama-1-3", RANKS, running_since=NOW + timedelta(minutes=4))
-WHY = f"rank 1 on {NODES[1]} ended with exit code 1"
 
 
 def story(*runs: Run, job: Job = JOB, hours: float = 5, **more: Any) -> JobStory:
@@ -225,20 +225,6 @@ def world(job: Job = JOB, *runs: Run) -> Ports:
     for run in runs:
         ports.jobs.save_run(run)
     return ports
-
-
-def ends(ports: Ports, ending: JobState, **said: Any) -> JobResult:
-    last = JobResult(
-        step=JobStep.STOP,
-        job_id="llama",
-        outcome=Outcome.DONE,
-        then=Next.END,
-        reason=WHY,
-        finished_at=NOW,
-        ending=ending,
-        **said,
-    )
-    return end_job(JobRequest(job_id="llama", submission=1, round=4, last=last), ports)
 
 
 def phases(ports: Ports) -> list[tuple[str | None, Phase]]:

@@ -26,13 +26,13 @@ from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending, notify_owner_of_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.steps import result_of
-from tests.unit.builders import ACT, NOW, scheduler_in, stored_job, stored_run, xid
-from tests.unit.step_functions import isolate_node, replace_node
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import with_policy
-from tests.unit.test_steps import A, B, C, Incident
-from tests.unit.test_stop_start_step import broken, stopped
-from tests.unit.test_two_nodes_of_one_job import OTHER
+from tests.support.builders import ACT, NOW, scheduler_in, stored_job, stored_run, xid
+from tests.support.incident_steps import A, B, C, Incident
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
+from tests.support.step_functions import isolate_node, replace_node
+from tests.support.stop_start_incident import broken, stopped
+from tests.support.two_nodes import OTHER
 
 TWO_AT_ONCE = with_policy(default_pool={"mode": "act", "budget": {"max_nodes": 2, "max_percent": 100}})
 ADA = Owner("ada@example.com", "Ada Lovelace")

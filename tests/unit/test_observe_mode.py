@@ -17,7 +17,7 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import memory_ports, node, stored_node, xid
+from tests.support.builders import memory_ports, node, stored_node, xid
 
 SHIPPED = Path(__file__).resolve().parents[2] / "nodeheal" / "policies" / "default.json"
 

@@ -11,8 +11,8 @@ from nodeheal.domain.operation import job_owner
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.operations.engine import conclude
 from nodeheal.ports import Ports
+from tests.support.builders import NOW, gang_under_way, memory_ports, node, started_job, stored_run, xid
 from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, gang_under_way, memory_ports, node, started_job, stored_run, xid
 
 
 def request(step: Step, action: Action | None = None, job_id: str | None = None) -> StepRequest:

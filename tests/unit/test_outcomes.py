@@ -7,22 +7,23 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
-from nodeheal.contract.results import Isolated
-from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step
+from nodeheal.contract.results import Isolated, StepResult
+from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
+from nodeheal.operations.diagnose import DiagnosisAnswer, judge
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang, stop_gang
+from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, scheduler_in, stored_run, xid
-from tests.unit.step_functions import isolate_node
-from tests.unit.test_guards import lost
-from tests.unit.test_regressions import healed
-from tests.unit.test_steps import A, B, C, Incident
+from tests.support.builders import ACT, NOW, scheduler_in, stored_run, xid
+from tests.support.incident_steps import A, B, C, Incident, healed
+from tests.support.lost_writes import lost
+from tests.support.step_functions import isolate_node, run_diagnostics
 
 # Looking -------------------------------------------------------------------------------------------------------------
 
@@ -191,3 +192,71 @@ def test_a_job_is_completed_when_its_last_rank_has_ended_well(
     job = it.ports.jobs.get("llama")
     assert isinstance(job, Job)
     assert (job.state, it.node(A).job_id, it.node(B).job_id) == (state, "another", job_of_b)
+
+
+def test_an_isolation_that_broke_before_the_drain_says_so() -> None:
+    it = Incident()
+    request = it.request()
+    it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED))
+
+    result = conclude(request, it.ports)
+
+    assert (result.outcome, result.reason) == (Outcome.FAILED, "it could not be drained")
+
+
+def _diagnosing(status: CommandStatus) -> StepResult:
+    """What is concluded of a diagnosis whose command went so."""
+    it = Incident()
+    it.isolate(), it.reboot()
+    request = it.request()
+    run_diagnostics(request, it.ports, ACT)
+    statuses = it.ports.commands.statuses  # type: ignore[attr-defined]
+    statuses.update(dict.fromkeys(statuses, status))
+    return conclude(request, it.ports)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "reason"),
+    [
+        (CommandStatus("FAILED"), Outcome.TIMED_OUT, "the command is FAILED"),
+        (CommandStatus("SUCCEEDED", '{"verdict": "OK"}'), Outcome.UNKNOWN, "cannot be read"),
+        (CommandStatus("SUCCEEDED", "null"), Outcome.UNKNOWN, "cannot be read"),
+        (CommandStatus("SUCCEEDED", '{"verdict": "OK", "failed_tests": []}'), Outcome.DONE, "diagnostics passed"),
+    ],
+    ids=["failed", "without tests", "no document", "passed"],
+)
+def test_a_look_at_a_diagnosis_names_the_boot_that_it_is_about(
+    status: CommandStatus, outcome: Outcome, reason: str
+) -> None:
+    result = _diagnosing(status)
+
+    assert (result.outcome, result.boot_id) == (outcome, "boot-2")
+    assert reason in result.reason
+
+
+@pytest.mark.parametrize(("undone", "told"), [("pcie", "no result (pcie)"), ("", "no result")])
+def test_a_diagnosis_without_a_result_names_the_tests_that_it_knows_of(undone: str, told: str) -> None:
+    answer = DiagnosisAnswer(verdict=Verdict.UNKNOWN, undone_tests=(undone,) if undone else ())
+
+    assert judge(answer, {}, 20)[1] == f"diagnostics gave {told}"
+    failed = answer.model_copy(update={"verdict": Verdict.FAILED, "failed_tests": ("memory",)})
+    assert judge(failed, {}, 20)[1] == "diagnostics failed: memory"
+
+
+def test_a_restart_that_was_not_seen_says_where_its_ranks_are() -> None:
+    it = healed()
+
+    result = conclude(it.request(), it.ports)
+
+    assert result.outcome is Outcome.TIMED_OUT
+    assert result.reason.endswith("rank 0 is STOPPED, rank 1 is STOPPED")
+
+
+def test_a_swap_that_the_look_finds_is_finished_there() -> None:
+    it = Incident(74)
+    it.isolate()
+    request = it.request()
+    it.ports.nodes.save(replace(it.node(C), open_incident=it.id))  # then the function died
+
+    assert conclude(request, it.ports).replacement_node_id == C
+    assert (it.node(A).state, it.node(A).job_id) == (NodeState.QUARANTINED, None)

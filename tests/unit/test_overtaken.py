@@ -29,12 +29,12 @@ from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.recovery.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, node, scheduler_in, stored_run, under_way, xid
-from tests.unit.step_functions import isolate_node
-from tests.unit.test_approval import LINKS
-from tests.unit.test_decide_among_others import with_policy
-from tests.unit.test_steps import A, B, C, Incident
-from tests.unit.test_two_nodes_of_one_job import OTHER
+from tests.support.approvals import LINKS
+from tests.support.builders import ACT, NOW, node, scheduler_in, stored_run, under_way, xid
+from tests.support.incident_steps import A, B, C, Incident
+from tests.support.policies import with_policy
+from tests.support.step_functions import isolate_node
+from tests.support.two_nodes import OTHER
 
 STABLE = ACT.model_copy(update={"stable_seconds": 300})
 ASKS_IN_THE_MIDDLE = with_policy(default_pool={"mode": "act", "modes": {"REPLACE": "approve"}})

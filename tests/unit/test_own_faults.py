@@ -15,8 +15,8 @@ from nodeheal.domain.faults.diagnosis import diagnose
 from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
 from nodeheal.domain.policy.policy_lint import lint_policy
 from nodeheal.domain.recovery.confirmation import accusation_of
-from tests.unit.builders import ACT, xid
-from tests.unit.test_decide import Story
+from tests.support.builders import ACT, xid
+from tests.support.recovery_story import Story
 
 AGENT_PAGE = Path(__file__).parents[2] / "docs" / "agent.md"
 

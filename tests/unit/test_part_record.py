@@ -12,10 +12,10 @@ from nodeheal.cli.main import app
 from nodeheal.contract.health_event import EVIDENCE_BYTES
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Verdict
-from tests.unit.builders import xid
+from tests.support.builders import xid
+from tests.support.fake_cluster import BROKEN, PEER, FakeCluster
+from tests.support.hostile_text import PAYLOADS
 from tests.workflows.bill import DEFAULTS
-from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
-from tests.workflows.test_hostile_text import PAYLOADS
 
 RUN = CliRunner()
 SERIAL = "1654922001234"

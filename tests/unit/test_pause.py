@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.domain.fleet.pause import UNREADABLE, WHY_CHARACTERS, Pause, Pauses, pause_of
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 UNTIL = "2026-03-01T05:00:00+00:00"
 

@@ -11,9 +11,9 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.placement import Placement, choose, never_fits
+from tests.support.builders import NOW, node
 from tests.support.jobs import ecs_job
 from tests.support.pauses import pause_of_node, pause_of_pool
-from tests.unit.builders import NOW, node
 
 JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, accelerators=8)
 

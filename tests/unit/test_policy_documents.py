@@ -4,7 +4,6 @@ import base64
 import json
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -21,26 +20,8 @@ from nodeheal.adapters.aws.policy_documents import (
 from nodeheal.contract import names
 from nodeheal.domain.errors import Conflict, NotFound
 from tests.support.appconfig import PLACE, FakeAppConfig, Json
-from tests.unit.builders import NOW
-
-
-class FakeStacks:
-    """CloudFormation with the stack, by its outputs; None: there is no stack, or the call is refused."""
-
-    def __init__(
-        self,
-        outputs: dict[str, str] | None,
-        code: str = "ValidationError",
-        message: str = "Stack with id nodeheal does not exist",
-    ) -> None:
-        self.outputs = outputs
-        self._refusal: Any = {"Error": {"Code": code, "Message": message}}
-
-    def describe_stacks(self, **asked: str) -> Json:
-        assert asked == {"StackName": names.STACK}
-        if self.outputs is None:
-            raise ClientError(self._refusal, "DescribeStacks")
-        return {"Stacks": [{"Outputs": [{"OutputKey": k, "OutputValue": v} for k, v in self.outputs.items()]}]}
+from tests.support.builders import NOW
+from tests.support.deployed_stacks import FakeStacks
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.pool_failures import JOBS_READ, WINDOW, lived_beside
+from tests.support.builders import NOW, memory_ports, node, stored_job, stored_node, stored_run, xid
+from tests.support.goodput_runs import at, run, where
+from tests.support.goodput_runs import job as young
 from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, memory_ports, node, stored_job, stored_node, stored_run, xid
-from tests.unit.test_checkpoint_advice import where
-from tests.unit.test_goodput import at, run
-from tests.unit.test_goodput import job as young
 
 HOUR = timedelta(hours=1)
 

@@ -14,7 +14,7 @@ from nodeheal.ports.storage import SweepCursor
 from nodeheal.services.recovery.pool_size import GOOD_FOR, census_of, note_size, size_of
 from nodeheal.services.saving import change_node
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 
 POOL = "demo"
 

@@ -11,10 +11,10 @@ from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.prepare_job import Plan, differences, file_doubts, prepare_job
+from nodeheal.services.jobs.prepare_job import Plan, _doubts_of_network, differences, file_doubts, prepare_job
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from tests.support.acts import does
-from tests.unit.builders import ACT, behave_as, memory_ports, node
+from tests.support.builders import ACT, behave_as, memory_ports, node
 
 TRAINER = TaskDefinition("trainer:7", (Container("trainer"),))
 SAVED = {"checkpoints": {"directory": "/fsx/llama"}}
@@ -128,3 +128,10 @@ def test_a_pool_that_is_paused_is_named() -> None:
     doubts = prepare_job(spec(), ports, ACT).doubts
 
     assert ["new switch" in told and "the job waits" in told for told in doubts] == [True]
+
+
+@pytest.mark.parametrize(("nodes", "is_doubted"), [(1, False), (2, True)])
+def test_one_node_needs_no_network(nodes: int, is_doubted: bool) -> None:
+    spec = JobSpec(name="llama", pool="demo", nodes=nodes, image="trainer:1", accelerators=8, owner="ada@example.com")
+
+    assert bool(_doubts_of_network(spec)) is is_doubted

@@ -12,10 +12,10 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.pool_size import slots_of
-from tests.unit.builders import ACT, memory_ports, node, xid
-from tests.unit.test_queue import stands
-from tests.unit.test_steps import Incident
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.builders import ACT, memory_ports, node, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.incident_steps import Incident
+from tests.support.queues import stands
 
 
 def quarantined(ports: Ports, *names: str) -> None:

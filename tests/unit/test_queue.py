@@ -1,28 +1,16 @@
 """The line of a pool: who goes first when a slot is free, and who is woken when the breaker is reset."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
-from nodeheal.contract.names import pool_line
-from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Step, VerbName
+from nodeheal.contract.vocabulary import Action, Awaited, NodeState
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import place_of, wake_after_reset, wake_all, wake_for_free_slots, wake_queue
-from tests.unit.builders import ACT, NOW, memory_ports, node, under_way, xid
-from tests.unit.test_decide_among_others import with_policy
-
-WAITS = Decision(step=Step.WAIT, awaits=Awaited.BUDGET, reason="full", node_id="mi-1", action=Action.REBOOT)
-
-
-def stands(ports: Ports, name: str, decision: Decision = WAITS, minutes: int = 0, job: str | None = None) -> None:
-    opened_at = NOW + timedelta(minutes=minutes)
-    incident = Incident(name, "mi-1", "demo", xid(), opened_at, "policy-1", job_id=job)
-    line = (pool_line(str(decision.awaits), "demo"), place_of(decision, incident))
-    token = f"token-{name}"
-    under_way(ports, VerbName.WAIT, incident_id=name, node_id="mi-1", token=token, awaits=decision.awaits, line=line)
+from tests.support.builders import ACT, NOW, memory_ports, node, xid
+from tests.support.policies import with_policy
+from tests.support.queues import WAITS, stands
 
 
 def woken_in_order(ports: Ports) -> list[str]:

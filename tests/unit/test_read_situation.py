@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import DAY, Breaker, Correlation
@@ -18,10 +20,28 @@ from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_
 from nodeheal.domain.recovery.timeline import decision_entry
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.recovery.read_situation import TIMES_USED, read_situation
+from nodeheal.services.jobs import job_steps
+from nodeheal.services.jobs.runs import current_run
+from nodeheal.services.recovery.read_situation import (
+    TIMES_USED,
+    _is_broken,
+    _may_move,
+    _ways_out,
+    is_running,
+    read_situation,
+)
+from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
+from tests.support.builders import ACT, NOW, memory_ports, node, stored_job, stored_run, xid
+from tests.support.incident_steps import LLAMA, A, B, C, take
+from tests.support.incident_steps import Incident as Recovery
+from tests.support.incident_steps import Incident as SteppedIncident
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, NOW, memory_ports, node, stored_job, stored_run, xid
+from tests.support.observed_operations import ended, saved
+from tests.support.recovery_story import Story
+from tests.support.three_nodes import started_run, three_nodes
+
+__all__ = ["three_nodes"]  # a fixture
 
 NODE = node().node_id
 OTHER = "mi-0bbbbbbbbbbbbbbbb"
@@ -311,3 +331,108 @@ def test_of_what_recoveries_took_the_newest_count_each_by_its_step() -> None:
     assert found.recovery_seconds[Action.REBOOT] == tuple(100.0 + n for n in range(TIMES_USED))
     assert found.recovery_seconds[Action.REPLACE] == (900.0,)
     assert found.proof_seconds == tuple(10.0 + n for n in range(TIMES_USED))
+
+
+def _crashed(*events: HealthEvent) -> SteppedIncident:
+    """A row remap that waits for its job; then these events; then every rank of the job dies."""
+    it = SteppedIncident(63)
+    it.request()
+    for event in events:
+        take(it, event)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=1)
+    return it
+
+
+def test_a_job_that_has_crashed_runs_no_more_although_the_incident_itself_is_open() -> None:
+    it = _crashed()
+
+    assert is_running(*current_run("llama", it.ports), it.ports.incidents.history(it.id).incident, it.ports) is False
+
+
+def test_a_job_whose_other_node_is_being_recovered_is_about_to_run_again() -> None:
+    it = _crashed(xid(79, node_id=B, instance_id=B, event_id="on-b"))
+
+    assert is_running(*current_run("llama", it.ports), it.ports.incidents.history(it.id).incident, it.ports) is True
+
+
+def test_a_node_of_the_gang_that_nobody_knows_recovers_nothing() -> None:
+    it = _crashed()
+    run = stored_run(it.ports, "llama", 1)
+    it.ports.jobs.save_run(run.with_task(replace(run.tasks[1], node_id="mi-gone")))
+
+    assert is_running(*current_run("llama", it.ports), it.ports.incidents.history(it.id).incident, it.ports) is False
+
+
+def test_a_decision_sees_the_job_and_its_run() -> None:
+    it = Recovery()
+    job_steps.save_job(it.ports, "llama", submission=1)
+    history = it.ports.incidents.history(it.id)
+
+    seen = read_situation(history, it.ports, ACT).history.context
+
+    assert seen.run_started_at == stored_run(it.ports, "llama", 1).started_at
+    assert seen.job_limits != ()
+
+
+def turn(step: Step, outcome: Outcome, **changes: Any) -> Turn:
+    decision = Decision(step=step, reason="so", node_id=A, **changes)
+    return Turn(decision, StepResult(step=step, node_id=A, outcome=outcome, reason="so", finished_at=NOW))
+
+
+@pytest.mark.parametrize(
+    ("step", "may_move"),
+    [
+        (Step.DIAGNOSE, True),  # another node was proven for it, and its own has failed since
+        (Step.RESTART_WORKLOAD, False),  # it goes on elsewhere already
+    ],
+)
+def test_a_job_moves_once(step: Step, may_move: bool) -> None:
+    turns = (
+        turn(Step.ISOLATE, Outcome.DONE),
+        turn(step, Outcome.DONE, is_move=True),
+        turn(Step.REBOOT, Outcome.TIMED_OUT),
+    )
+
+    assert _may_move(replace(Story(xid(79)).history, turns=turns)) is may_move
+
+
+@pytest.mark.parametrize(("places", "free"), [(1, 1), (2, 0)])
+def test_free_nodes_count_where_there_are_enough_of_them(
+    three_nodes: Ports, monkeypatch: pytest.MonkeyPatch, places: int, free: int
+) -> None:
+    run = saved(three_nodes, ended(started_run(three_nodes)))
+    for name in (A, B)[:places]:
+        assert three_nodes.nodes.save(replace(node_of(name, three_nodes), state=NodeState.ISOLATED))
+    monkeypatch.setattr(
+        "nodeheal.services.recovery.read_situation.replacement_nodes", lambda *_: [node_of(C, three_nodes)]
+    )
+    history = replace(Story(xid(79)).history, turns=(turn(Step.ISOLATE, Outcome.DONE),))
+
+    found = _ways_out(history, stored_job(three_nodes, "llama"), run, NO_PAUSES, three_nodes, ACT)
+
+    assert found["free_nodes"] == free
+
+
+def rank(where: str, **changes: Any) -> GangTask:
+    return replace(GangTask(where, 0, "boot-1", "placement", asked_at=NOW, task_id="t", status="RUNNING"), **changes)
+
+
+REBOOTED = node(A, boot_id="boot-2", booted_at=NOW + timedelta(minutes=1))
+
+
+@pytest.mark.parametrize(
+    ("task", "state", "is_broken"),
+    [
+        (rank(A), JobState.RUNNING, True),  # it cannot have outlived its boot
+        (rank(A), JobState.COMPLETED, False),
+        (rank(B), JobState.RUNNING, False),  # of another node nothing is known
+        (rank(B, status="STOPPED", exit_code=1), JobState.RUNNING, True),
+        (rank(B, status="STOPPED", exit_code=0), JobState.RUNNING, False),
+    ],
+)
+def test_a_job_is_broken_where_it_is_short_of_a_rank(task: GangTask, state: JobState, is_broken: bool) -> None:
+    run = Run("llama", 1, NOW, "submitted", (task,))
+
+    assert _is_broken(replace(LLAMA, state=state), run, REBOOTED) is is_broken
+    assert not _is_broken(LLAMA, None, REBOOTED)

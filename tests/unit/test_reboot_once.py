@@ -10,11 +10,12 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.machine import Machine
+from nodeheal.domain.operation import Operation
 from nodeheal.operations.engine import conclude
 from nodeheal.ports.commands import CommandStatus
-from tests.unit.builders import waiting
-from tests.unit.step_functions import reboot_node
-from tests.unit.test_steps import A, Incident
+from tests.support.builders import commands_in, waiting
+from tests.support.incident_steps import A, Incident
+from tests.support.step_functions import reboot_node
 
 
 def isolated(provider: Provider) -> tuple[Incident, StepRequest]:
@@ -256,3 +257,48 @@ def test_a_look_that_is_repeated_after_it_forgot_the_wait_gives_no_attempt_back(
         conclude(request, it.ports)
 
     assert spent(it) == 1
+
+
+def sent_by(it: Incident) -> list[str]:
+    """What nodes were asked to do."""
+    return [sent.document for sent in commands_in(it.ports).sent]
+
+
+def test_a_reboot_whose_id_could_not_be_kept_is_not_sent_again() -> None:
+    it = Incident()
+    it.isolate()
+    request, save = it.request(), it.ports.operations.save
+
+    def throttled_afterwards(operation: Any) -> bool:
+        if sent_by(it):
+            raise NotAccepted("not now")
+        return save(operation)
+
+    it.ports.operations.save = throttled_afterwards  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted):
+        reboot_node(request, it.ports)
+    it.ports.operations.save = save  # type: ignore[method-assign]
+
+    reboot_node(request.model_copy(update={"task_token": "of-the-second-call"}), it.ports)
+
+    assert sent_by(it) == ["reboot-node"]
+    [asked] = waiting(it.ports)
+    assert isinstance(asked, Operation) and asked.token == "of-the-second-call"
+
+
+def test_a_reboot_that_was_throttled_is_sent_by_the_call_that_repeats_it() -> None:
+    it = Incident()
+    it.isolate()
+    request, reboot = it.request(), it.ports.commands.send
+
+    def throttled(*_: Any, **__: Any) -> str:
+        raise NotAccepted("not now")
+
+    it.ports.commands.send = throttled  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted):
+        reboot_node(request, it.ports)
+    it.ports.commands.send = reboot  # type: ignore[method-assign]
+
+    reboot_node(request, it.ports)
+
+    assert sent_by(it) == ["reboot-node"]

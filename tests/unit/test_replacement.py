@@ -2,155 +2,55 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, NoReturn
 
 import pytest
 
-from nodeheal.adapters.memory.world import MemoryScheduler
-from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.names import OPERATOR_REQUEST, group_line
-from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, StepResult
-from nodeheal.contract.steps import Decision, Reservation, StepRequest
+from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, Returned, StepResult
 from nodeheal.contract.vocabulary import (
-    Action,
+    Ending,
     NodeState,
     Outcome,
     Provider,
     Refusal,
     SchedulerKind,
     Step,
-    VerbName,
 )
 from nodeheal.domain.errors import MachineRefused, NotAccepted
-from nodeheal.domain.fleet.machine import Alternative, ClusterReplacement, Launch, Machine, Remediator, Termination
+from nodeheal.domain.fleet.machine import Alternative, ClusterReplacement, Launch, Remediator, Termination
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pause import NO_PAUSES
-from nodeheal.domain.operation import Operation, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.policy.policy_models import Budget, InGroup, Mode, PoolPolicy, Replacement
+from nodeheal.domain.policy.policy_models import InGroup
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
-from nodeheal.domain.recovery.incident import Incident, incident_id_of
+from nodeheal.domain.recovery.timeline import decision_entry, result_entry
 from nodeheal.operations.engine import conclude, machine_gone
-from nodeheal.services.intake import wakeup
-from nodeheal.services.operators.operator_guardrails import pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery import new_machine
 from nodeheal.services.recovery.retire_broken import retire_broken
-from tests.unit.builders import (
+from nodeheal.services.recovery.return_to_service import return_to_service
+from tests.support.builders import (
     ACT,
     NOW,
-    FrozenClock,
     behave_as,
     facts_of,
-    memory_ports,
     node,
-    requeueing,
     scheduler_in,
-    stored_node,
     waiting,
     xid,
 )
-from tests.unit.step_functions import as_step, isolate_node, replace_node
+from tests.support.fake_cluster import FakeCluster
+from tests.support.incident_steps import C, Incident
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
+from tests.support.replacement_pool import GROUP, TEMPLATE, A, B, M, N, Pool
+from tests.support.replacement_pool import A as EC2
+from tests.support.step_functions import as_step, isolate_node, replace_node
 
-A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
-N, M = "i-0cccccccccccccccc", "i-0dddddddddddddddd"
-GROUP, TEMPLATE = "trainers", "lt-0123456789abcdef0"
 CLUSTER = "arn:aws:sagemaker:us-east-1:111122223333:cluster/7tg6o65u86i5"
-LIMIT = RecoveryPolicy().limits[Action.REPLACE]
-
-
-class Pool:
-    """Two broken EC2 nodes, isolated, each with an incident; by default in one group."""
-
-    def __init__(
-        self,
-        *,
-        group: str = GROUP,
-        template: str = "",
-        scheduler: SchedulerKind = SchedulerKind.ECS,
-        provider: Provider = Provider.ec2,
-        **knobs: Any,
-    ) -> None:
-        self.clock = FrozenClock()
-        self.scheduler = MemoryScheduler()
-        self.kind_of_scheduler = scheduler
-        starts_jobs = scheduler is not SchedulerKind.ECS
-        served = requeueing(self.scheduler, scheduler) if starts_jobs else self.scheduler.as_scheduler(scheduler)
-        self.ports = replace(memory_ports(self.clock), schedulers={scheduler: served})
-        self.provider = provider
-        machines: Any = self.ports.hyperpod if provider is Provider.hyperpod else self.ports.machines
-        self.machines = machines
-        self.machines.groups.add(GROUP)
-        pool = PoolPolicy(
-            mode=Mode.act,
-            budget=Budget(max_nodes=2, max_percent=100),
-            replacement=Replacement(**{"max_nodes": 2, **knobs}),
-        )
-        self.policy = RecoveryPolicy(default_pool=pool)
-        self.kind = Machine(A, instance_type="p5.48xlarge", group=group, launch_template=template, subnet="subnet-1")
-        for name in (A, B):
-            self.machines.machines[name] = replace(self.kind, machine_id=name)
-            self._breaks(name)
-
-    def _breaks(self, name: str) -> None:
-        fault = xid(79, node_id=name, instance_id=name, event_id=name, provider=self.provider)
-        known = {"provider": self.provider, "scheduler": self.kind_of_scheduler, "state": NodeState.ISOLATED}
-        broken = node(name, open_incident=incident_id_of(fault), **known)
-        self.ports.nodes.save(replace(broken, open_incident=None))
-        opened = Incident(incident_id_of(fault), name, "demo", fault, NOW, "policy")
-        assert self.ports.incidents.open(opened, replace(broken, version=1))
-        assert self.ports.pools.claim("demo", name, 2)
-
-    def node(self, name: str = A) -> Node:
-        return stored_node(self.ports, name)
-
-    def request(self, name: str = A, turn: int = 3, token: str = "") -> StepRequest:
-        reserve = (Reservation(scope=f"node#{name}", limit=LIMIT),)
-        decision = Decision(step=Step.REPLACE, reason="broken", node_id=name, reserve=reserve, deadline_seconds=900)
-        asked = StepRequest(
-            incident_id=self.incident(name), turn=turn, decision=decision, task_token=token or f"token-{name}-{turn}"
-        )
-        return asked
-
-    def incident(self, name: str = A) -> str:
-        return incident_id_of(xid(79, node_id=name, instance_id=name, event_id=name))
-
-    def replaces(self, name: str = A, **changed: Any) -> StepRequest:
-        asked = self.request(name, **changed)
-        replace_node(asked, self.ports, self.policy)
-        return asked
-
-    def operation(self, name: str = A) -> Operation:
-        """The replacement that is under way."""
-        [found] = [o for o in self.ports.operations.open_of(node_owner(name)) if o.verb is VerbName.REPLACE]
-        return found
-
-    def answer(self, name: str = A, turn: int = 3) -> StepResult | None:
-        found: StepResult | None = self.ports.workflows.resumed.get(f"token-{name}-{turn}")  # type: ignore[attr-defined]
-        return found
-
-    def spent(self, name: str = A) -> int:
-        return self.ports.attempts.spent(f"node#{name}", LIMIT)[LIMIT.group]
-
-    def group_makes(self, name: str = N) -> None:
-        """The machine exists; nobody has been told."""
-        self.machines.machines[name] = replace(self.kind, machine_id=name, launched_at=self.clock())
-
-    def told_of_launch(self, name: str = N, at: datetime | None = None, failed: str = "") -> None:
-        new_machine.on_group_launch(Launch(GROUP, at or self.clock(), name, failed), self.ports)
-
-    def boots(self, name: str = N, boot_id: str = "boot-1") -> None:
-        self.clock.advance(60)
-        shared = xid().model_dump(include={"schema_version", "cluster", "pool", "scheduler", "agent_version"})
-        own = {"node_id": name, "instance_id": name, "boot_id": boot_id, "observed_at": self.clock()}
-        own |= {"scheduler": self.kind_of_scheduler}
-        event = {**shared, **own, "provider": self.provider, "event_id": f"{name}-{boot_id}", "booted_at": self.clock()}
-        wakeup.on_node_booted(NodeBooted(**event, address="127.0.0.1", accelerators=8), self.ports)
-
-    @property
-    def given_back(self) -> list[tuple[str, Termination]]:
-        found: list[tuple[str, Termination]] = self.machines.given_back
-        return found
 
 
 class Crash(Exception):
@@ -1050,3 +950,74 @@ def test_the_isolation_records_whether_the_capacity_was_bought_ahead(bought: dic
     answer = pool.answer()
     assert answer is not None
     assert answer.facts == Isolated(is_drained=True, has_reserved_capacity=is_reserved)
+
+
+def test_a_node_that_a_human_has_paused_is_nobodys_replacement_node() -> None:
+    it = Incident(code=74)
+    pause_node(C, 3_600, "I work on it", it.ports)
+    it.isolate()
+
+    assert it.swap().outcome is Outcome.REFUSED
+    assert it.node(C).open_incident is None
+
+
+def test_a_node_that_is_opted_out_is_nobodys_replacement_node() -> None:
+    cluster = FakeCluster(with_policy(opted_out={"mi-0cccccccccccccccc": "lab machine"}))
+
+    cluster.reports(xid(74))
+
+    assert ("run-diagnostics", "mi-0cccccccccccccccc") not in cluster.commands
+    assert cluster.node("mi-0cccccccccccccccc").job_id is None
+
+
+def test_a_broken_machine_that_ec2_will_not_give_up_is_left_to_a_human_and_not_called_recovered() -> None:
+    story = Story(xid(74)).isolated().renewed().passed()
+    story.then(
+        Outcome.DONE, "mi-0spare is in service; mi-0a could not be given back", facts=Returned(is_broken_left=True)
+    )
+    story.then(Outcome.DONE, "llama runs again")
+
+    assert story.next().ending is Ending.HANDED_TO_A_HUMAN
+    assert "could not be given back" in story.next().reason
+
+
+@pytest.mark.parametrize("retire", [False, True], ids=["given back", "retired"])
+def test_a_new_node_of_the_group_is_not_for_one_that_a_human_has_taken_in_the_meantime(retire: bool) -> None:
+    pool = Pool()
+    pool.replaces()
+    release_node(EC2, "it was the cable", pool.ports, retire=retire)
+    pool.group_makes()
+
+    pool.boots()
+
+    assert pool.node(N).open_incident is None
+    assert pool.node(EC2).state is (NodeState.RETIRED if retire else NodeState.HEALTHY)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_whether_the_broken_machine_is_gone_is_told_with_the_return_of_its_successor(refuses: bool) -> None:
+    pool = Pool(group="", template="lt-1")
+    asked = pool.replaces()
+    [new] = pool.machines.tokens.values()
+    pool.boots(new)
+    answer = pool.answer()
+    assert answer is not None
+    passed = answer.model_copy(update={"step": Step.DIAGNOSE, "node_id": new, "replacement_node_id": None})
+    entries = []
+    for turn, result in enumerate((answer, passed)):
+        entries += [decision_entry(turn, asked.decision.model_copy(update={"step": result.step}), NOW)]
+        entries += [result_entry(turn, result)]
+    head = pool.ports.incidents.history(asked.incident_id).incident
+    assert pool.ports.incidents.advance(replace(head, turn=1), entries)
+    if refuses:
+        pool.machines.terminate_instance = refused_by_ec2
+
+    back = asked.decision.model_copy(update={"step": Step.RETURN, "node_id": new})
+    result = return_to_service(asked.model_copy(update={"decision": back, "turn": 5}), pool.ports, pool.policy)
+
+    assert (result.outcome, result.facts) == (Outcome.DONE, Returned(is_broken_left=refuses))
+    assert (EC2 in pool.ports.pools.holders("demo")) is refuses
+
+
+def refused_by_ec2(*_: object) -> None:
+    raise MachineRefused("OperationNotPermitted (termination protection)")

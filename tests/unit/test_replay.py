@@ -19,39 +19,17 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, NodeState, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
-from nodeheal.services.operators.replay import Clock, Pace, Past, Replay, Replayed, in_order
-from tests.unit.builders import ACT, NOW, xid
+from nodeheal.services.operators.replay import Clock, Pace, Past, Replay, in_order
+from tests.support.builders import ACT, NOW, xid
+from tests.support.observations import later
+from tests.support.replays import HOUR, A, B, C, fault, policy, replayed, steps
 
-A, B, C = xid().node_id, "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
-HOUR = 3_600
-
-
-def fault(code: int = 79, node_id: str = A, seconds: float = 0, job: str | None = None, /, **changes: Any) -> Past:
-    """A fault, so many seconds after the beginning."""
-    known = {
-        "node_id": node_id,
-        "instance_id": node_id,
-        "event_id": f"{node_id}-{code}-{seconds}",
-        "observed_at": NOW + timedelta(seconds=seconds),
-    }
-    return Past(xid(code, **{**known, **changes}), job)
+__all__ = ["policy"]  # fixtures
 
 
 def no_gpus(seconds: float, **changes: Any) -> Past:
     """The node sees no accelerator."""
     return fault(79, A, seconds, family=Family.nvml, code="NO_DEVICES", component=None, **changes)
-
-
-def replayed(*past: Past, policy: RecoveryPolicy = ACT, pace: Pace | None = None) -> Replayed:
-    clock = Clock()
-    world = Replay(policy, memory_ports(clock), clock, pace)
-    for one in in_order(past):
-        world.take(one)
-    return world.finish()
-
-
-def steps(seen: Replayed, node_id: str | None = None) -> list[str]:
-    return [one.step for one in seen.decisions if node_id in (None, one.node_id)]
 
 
 # What is decided -----------------------------------------------------------------------------------------------------
@@ -225,13 +203,6 @@ def test_no_more_nodes_are_ever_out_of_service_than_the_budget_lets(past: list[P
 
 
 @pytest.fixture
-def policy(tmp_path: Path) -> Path:
-    path = tmp_path / "policy.json"
-    path.write_text(ACT.model_dump_json())
-    return path
-
-
-@pytest.fixture
 def run(tmp_path: Path, policy: Path) -> Any:
     """Replays lines."""
 
@@ -383,3 +354,60 @@ def test_files_that_are_not_there_are_named(run: Any, tmp_path: Path, policy: Pa
 
     assert [result.output for result in results] == [f"{missing}: No such file or directory\n"] * 2
     assert [result.exit_code for result in results] == [2, 2]
+
+
+DAY = 86_400
+
+
+def test_another_job_on_the_node_means_that_the_one_before_has_ended() -> None:
+    seen = replayed(fault(63, A, 0, "llama"), fault(63, A, HOUR, "bert", component="0000:ba:00.0"))
+
+    assert steps(seen)[:3] == ["WAIT", "ISOLATE", "REBOOT"]
+
+
+def test_a_line_that_names_no_job_leaves_the_one_that_was_known() -> None:
+    seen = replayed(fault(63, A, 0, "llama"), fault(63, A, HOUR, None, component="0000:ba:00.0"))
+
+    assert steps(seen) == ["WAIT", "WAIT"]
+
+
+def test_waits_end_in_the_order_of_their_deadlines() -> None:
+    week = 7 * DAY
+    seen = replayed(fault(63, B, 0, "bert"), fault(63, A, 60, "llama"), fault(45, C, week + 120))
+
+    ended = [one for one in seen.decisions if one.step == "ESCALATE"]
+    assert [one.node_id for one in ended] == [B, A]
+    assert [one.at for one in ended] == [later(week), later(week + 60)]
+
+
+def test_a_wait_ends_before_what_comes_in_the_moment_of_its_deadline() -> None:
+    seen = replayed(fault(63, A, 0, "llama"), fault(79, A, 7 * DAY, "llama"))
+
+    assert steps(seen)[:2] == ["WAIT", "ESCALATE"]
+
+
+def test_a_node_that_a_human_gave_back_opens_a_new_incident() -> None:
+    given_back = 8 * HOUR
+    seen = replayed(fault(74), fault(48, A, given_back - 1), fault(64, A, given_back))
+
+    assert seen.ingested == {"OPENED": 2, "JOINED": 1}
+
+
+REMAP = 63
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        {"family": Family.heartbeat, "code": "alive", "verdict": Verdict.OK},
+        {"family": Family.xid, "code": "63", "verdict": Verdict.DEGRADED},
+    ],
+    ids=["heartbeats", "the same line"],
+)
+def test_what_says_nothing_new_does_not_end_a_replayed_wait(quiet: dict[str, Any]) -> None:
+    more = [fault(0, A, 60.0 * n, "llama", **quiet) for n in range(1, 40)]
+
+    seen = replayed(fault(REMAP, A, 0, "llama", verdict=Verdict.DEGRADED), *more)
+
+    assert steps(seen) == ["WAIT"]
+    assert seen.endings == {}

@@ -17,7 +17,7 @@ from nodeheal.operations.steps import await_nodes
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.steps import save_node
 from tests.support.acts import does
-from tests.unit.builders import ACT, NOW, FrozenClock, behave_as, memory_ports, node, stored_job, stored_node
+from tests.support.builders import ACT, NOW, FrozenClock, behave_as, memory_ports, node, stored_job, stored_node
 
 SPEC = {"name": "llama", "pool": "demo", "nodes": 2, "image": "llama:3"}
 ROLE = "arn:aws:iam::111122223333:role/trainer"

@@ -8,14 +8,18 @@ import pytest
 from nodeheal.contract.job_spec import RestartLimits
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, Outcome
+from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.jobs.job import FoundCheckpoint, Job, Run
-from nodeheal.domain.jobs.restarts import no_progress_reason, own_limits
+from nodeheal.domain.jobs.restarts import is_limit_of_lone_hangs, no_progress_reason, own_limits
 from nodeheal.domain.recovery.attempt_budget import attempts_text
+from nodeheal.domain.recovery.decide import _escalate_repeated_lone_hangs
+from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.operations.steps import launch_gang
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
+from tests.support.builders import ACT, NOW, stored_job, stored_run, xid
+from tests.support.incident_steps import LLAMA, A, Incident
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, NOW, stored_job, stored_run
-from tests.unit.test_steps import Incident
+from tests.support.recovery_story import Story
 
 JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, submission=2, submitted_at=NOW)
 HERE = "/fsx/llama/step-100"
@@ -143,3 +147,22 @@ def test_a_job_that_gets_no_further_is_not_launched_and_its_attempt_is_given_bac
     assert it.ports.jobs.get_run("llama", 2) is None
     for reservation in request.decision.reserve:
         assert it.ports.attempts.spent(reservation.scope, reservation.limit)[Action.RESTART_WORKLOAD] == 0
+
+
+def test_of_a_jobs_limits_one_is_of_hangs_that_one_node_reports() -> None:
+    limits = own_limits(replace(LLAMA, submission=1), [A])
+
+    assert [is_limit_of_lone_hangs(one) for one in limits] == [False, False, True]
+
+
+@pytest.mark.parametrize("is_lone", [True, False])
+def test_only_hangs_that_one_node_reports_are_handed_over_before_the_gang_is_stopped(is_lone: bool) -> None:
+    limits = own_limits(replace(LLAMA, submission=1), [A])
+    held = next(one for one in limits if is_limit_of_lone_hangs(one) is is_lone)
+    spent = {(held.scope, held.limit.group): held.limit.limit}
+    history = Story(xid(31)).amid(job_limits=limits, spent=spent).history
+    assessment = assess_faults(history, ACT)
+
+    decision = _escalate_repeated_lone_hangs(DecisionBuilder(history, ACT, assessment, NOW), assessment.fault)
+
+    assert (decision is not None) is is_lone

@@ -27,8 +27,8 @@ from nodeheal.domain.review.incident_stats import spread, summarize
 from nodeheal.domain.review.review import Accelerators, Review, review_of
 from nodeheal.services.operators.review_incidents import list_incidents, review_incident
 from nodeheal.services.steps import save_node
+from tests.support.builders import NOW, FrozenClock, memory_ports, node, xid
 from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 
 EIGHT = Accelerators(node=8, others=16)
 END = NOW + timedelta(hours=10)

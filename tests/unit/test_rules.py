@@ -14,9 +14,9 @@ from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
-from tests.unit.builders import NOW, as_rank, node, stored_run, xid
-from tests.unit.test_decide import Story
-from tests.unit.test_steps import Incident
+from tests.support.builders import NOW, as_rank, node, stored_run, xid
+from tests.support.incident_steps import Incident
+from tests.support.recovery_story import Story
 
 
 def test_a_move_that_a_nodes_life_does_not_allow_is_an_error() -> None:

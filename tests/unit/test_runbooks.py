@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import botocore.session
 import pytest
-import typer
 from botocore import xform_name
 
-from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Escalation
 from nodeheal.domain.review.console_links import runbook_file
 from stacks.settings import REPOSITORY
+from tests.support.command_lines import must_parse
 
 RUNBOOKS = REPOSITORY / "docs" / "runbooks"
 PAGES = sorted(RUNBOOKS.glob("*.md"))
@@ -40,16 +39,6 @@ def commands(text: str, program: str) -> Iterator[list[str]]:
             words = shlex.split(part)
             if words and words[0] == program and len(words) > 1:
                 yield words[1:]
-
-
-def must_parse(arguments: list[str]) -> None:
-    """Parse as the real CLI does, and run nothing."""
-    command, left = typer.main.get_command(app), list(arguments)
-    while subcommands := getattr(command, "commands", None):
-        name = left.pop(0)
-        assert name in subcommands, f"no such command: {name}"
-        command = subcommands[name]
-    command.make_context(str(command.name), left)
 
 
 def test_every_word_has_a_runbook_and_every_runbook_a_word() -> None:

@@ -9,7 +9,7 @@ from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import GangTask, Run
 from sandbox.ecs_agent import NoSuchImage, why_not_started
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
 
 
 def no_such_program() -> OSError:

@@ -22,11 +22,11 @@ from nodeheal.services.operators.describe_act import describe_act
 from nodeheal.services.operators.node_availability import availability_of
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.steps import save_node
+from tests.support.builders import ACT, behave_as, memory_ports, node, scheduler_in, xid
 from tests.support.enrolment import enroll
 from tests.support.example_scheduler import ExampleGate, example_scheduler
+from tests.support.fake_cluster import SPARE, FakeCluster
 from tests.support.jobs import TRAINING, ecs_job
-from tests.unit.builders import ACT, behave_as, memory_ports, node, scheduler_in, xid
-from tests.workflows.fake_cluster import SPARE, FakeCluster
 
 EXAMPLE = SchedulerKind.SLURM  # whose row is the example's here
 OTHER = cast("SchedulerKind", "OTHER")  # one that this deployment does not serve

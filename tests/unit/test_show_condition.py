@@ -9,8 +9,8 @@ from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
-from tests.unit.builders import ACT, scheduler_in, xid
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
+from tests.support.builders import ACT, scheduler_in, xid
+from tests.support.fake_cluster import BROKEN, FakeCluster
 
 OBSERVE = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"mode": Mode.observe})})
 

@@ -1,168 +1,62 @@
 """The steps of a recovery, each against a world in memory."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from nodeheal.adapters.aws.translate.ssm_command import SsmInvocationDetail
-from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
+from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.results import Isolated, StepResult
-from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Action, Confirmation, Ending, JobState, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.errors import NotAccepted, PlacementRefused
+from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
+from nodeheal.contract.vocabulary import (
+    Action,
+    Ending,
+    IncidentState,
+    JobState,
+    NodeState,
+    Outcome,
+    Provider,
+    Step,
+    Verdict,
+)
+from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation
-from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.domain.recovery.incident import Turn
+from nodeheal.domain.recovery.progress import Progress, TriedStep
+from nodeheal.domain.recovery.situation import Situation
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import record_of
-from nodeheal.operations.steps import launch_gang
+from nodeheal.operations.steps import launch_gang, stop_gang
 from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.messaging import Message
-from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.deliver_notification import notify
+from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.return_to_service import return_to_service
-from tests.support.jobs import ecs_job
-from tests.unit.builders import (
+from nodeheal.services.steps import save_node
+from tests.support.builders import (
     ACT,
     DIAGNOSTICS,
-    EVIDENCE,
     NOW,
-    SHARED_FACTS,
-    FrozenClock,
-    memory_ports,
     named,
-    node,
     scheduler_in,
-    started_job,
     stored_job,
-    stored_node,
     stored_run,
     waiting,
     xid,
 )
-from tests.unit.step_functions import freeze_evidence, isolate_node, reboot_node, replace_node, run_diagnostics
-
-if TYPE_CHECKING:
-    from nodeheal.ports import Ports
-
-A, B, C = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
-LLAMA = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, submission=1)
-
-
-class Incident:
-    """A running job on nodes A and B, a spare C, and an incident on A, driven step by step as the workflow does."""
-
-    def __init__(self, code: int = 79, spare: bool = True, policy: RecoveryPolicy = ACT) -> None:
-        self.policy = policy
-        self.clock = FrozenClock()
-        self.ports: Ports = memory_ports(self.clock)
-        for name in (A, B, C)[: 3 if spare else 2]:
-            self.ports.nodes.save(node(name))
-        started_job(LLAMA, [self.node(A), self.node(B)], self.ports)
-        for rank in (0, 1):
-            self.task_is("RUNNING", rank)
-        ingest(xid(code), self.ports, policy)
-        self.id = incident_id_of(xid(code))
-        self.turn = 0
-        self.last: StepResult | None = None
-
-    def node(self, name: str = A) -> Node:
-        return stored_node(self.ports, name)
-
-    def request(self, **changes: Any) -> StepRequest:
-        """What the workflow asks for next, as Decide says it."""
-        decision = decide_next_step(
-            DecideRequest(incident_id=self.id, turn=self.turn, result=self.last), self.ports, self.policy
-        )
-        self.turn += 1
-        self.last = None
-        made = StepRequest(incident_id=self.id, turn=self.turn, decision=decision, task_token=f"token-{self.turn}")
-        if decision.accused is not None and not self.policy.evidence.enabled:
-            self._confirms(made)
-            return self.request(**changes)
-        return made.model_copy(update=changes)
-
-    def _confirms(self, asked: StepRequest) -> None:
-        """The node is asked about its fault, and confirms it."""
-        freeze_evidence(asked, self.ports, self.policy)
-        request_id = named(EVIDENCE, f"{self.id}-{self.turn}", self.ports)
-        fact = self._fact(self.node().boot_id, A)
-        event = EvidenceFrozen(**fact, request_id=request_id, confirmation=Confirmation.CONFIRMED)
-        wakeup.on_answer(event, self.ports)
-        self.resumed()
-
-    def resumed(self) -> StepResult:
-        """What the waiting state was resumed with."""
-        self.last = self.ports.workflows.resumed[f"token-{self.turn}"]  # type: ignore[attr-defined]
-        return self.last
-
-    def is_waiting(self) -> bool:
-        return f"token-{self.turn}" not in self.ports.workflows.resumed  # type: ignore[attr-defined]
-
-    def task_is(self, status: str, rank: int, run: int = 1, exit_code: int | None = None) -> None:
-        found = stored_run(self.ports, "llama", run)
-        task = found.tasks[rank]
-        change = TaskChange("llama", run, task.task_id, task.placement, status, exit_code, "")
-        wakeup.on_task_change(change, self.ports)
-
-    def boots(self, boot_id: str, name: str = A) -> None:
-        self.clock.advance(60)
-        event = NodeBooted(**self._fact(boot_id, name), booted_at=self.clock(), address="127.0.0.1", accelerators=8)
-        wakeup.on_node_booted(event, self.ports)
-
-    def diagnosed(self, verdict: Verdict, boot_id: str, name: str = A, failed: tuple[str, ...] = ()) -> None:
-        request_id = named(DIAGNOSTICS, f"{self.id}-{self.turn}", self.ports)
-        event = DiagnosticsFinished(
-            **self._fact(boot_id, name), request_id=request_id, verdict=verdict, failed_tests=failed
-        )
-        wakeup.on_answer(event, self.ports)
-
-    def _fact(self, boot_id: str, name: str) -> dict[str, Any]:
-        shared = xid().model_dump(include=SHARED_FACTS)
-        own = {"node_id": name, "instance_id": name, "boot_id": boot_id, "observed_at": self.clock()}
-        return {**shared, **own, "event_id": f"e-{boot_id}-{name}"}
-
-    # Whole steps, as they go when all is well
-
-    def isolate(self) -> StepResult:
-        isolate_node(self.request(), self.ports, ACT)
-        for rank in (0, 1):
-            self.task_is("STOPPED", rank, exit_code=143)
-        return self.resumed()
-
-    def reboot(self, boot_id: str = "boot-2") -> StepResult:
-        request = self.request()
-        reboot_node(request, self.ports)
-        self.boots(boot_id)
-        return self.resumed()
-
-    def diagnose(self, verdict: Verdict = Verdict.OK, boot_id: str = "boot-2", name: str = A) -> StepResult:
-        run_diagnostics(self.request(), self.ports, ACT)
-        self.diagnosed(verdict, boot_id, name)
-        return self.resumed()
-
-    def swap(self) -> StepResult:
-        request = self.request()
-        replace_node(request, self.ports, ACT)
-        return self.resumed()
-
-    def give_back(self) -> StepResult:
-        self.last = return_to_service(self.request(), self.ports, ACT)
-        return self.last
-
-    def relaunch(self) -> StepResult:
-        launch_gang(self.request(), self.ports, ACT)
-        for rank in (0, 1):
-            self.task_is("RUNNING", rank, run=2)
-        return self.resumed()
+from tests.support.incident_steps import A, B, C, Incident
+from tests.support.incident_steps import Incident as Recovery
+from tests.support.lost_writes import lost
+from tests.support.step_functions import isolate_node, reboot_node, replace_node, run_diagnostics
 
 
 def test_the_whole_recovery_by_reboot() -> None:
@@ -795,3 +689,175 @@ def test_the_node_is_given_the_request_id_that_is_stored() -> None:
     run_diagnostics(it.request(), it.ports, ACT)
 
     assert given == [asked_as(it)] * 2
+
+
+def test_a_turn_without_a_result_is_looked_at_before_the_next_one_is_decided() -> None:
+    it = Incident()
+    it.request()
+
+    decide_next_step(DecideRequest(incident_id=it.id, turn=1), it.ports, ACT)
+
+    [result] = [turn.result for turn in it.ports.incidents.history(it.id).turns if turn.result]
+    assert (result.step, result.outcome, result.reason) == (Step.ISOLATE, Outcome.FAILED, "it could not be drained")
+
+
+def test_a_result_that_belongs_to_no_turn_is_not_recorded() -> None:
+    it = Incident()
+    stray = StepResult(step=Step.WAIT, node_id=A, outcome=Outcome.DONE, reason="stray", finished_at=NOW)
+
+    decide_next_step(DecideRequest(incident_id=it.id, turn=0, result=stray), it.ports, ACT)
+
+    assert [entry.kind for entry in it.ports.incidents.history(it.id).timeline] == ["event", "decision"]
+
+
+def test_a_node_that_is_given_back_says_since_when_and_until_when_and_why() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    proven_at = it.diagnose().finished_at
+    it.clock.advance(5)
+
+    result = it.give_back()
+
+    back, until = it.node(), it.clock() + timedelta(seconds=ACT.probation_seconds)
+    assert (back.probation_until, back.healthy_since, back.passed_at, back.drained_by_us) == (
+        until,
+        proven_at,
+        proven_at,
+        False,
+    )
+    assert "back to service" in back.state_reason
+    assert result.boot_id == "boot-2"
+    told = [entry.text for entry in it.ports.incidents.history(it.id).timeline]
+    assert f"{A} is back in service, on probation until {until:%H:%M:%S} UTC" in told
+
+
+def test_a_turn_that_somebody_else_has_taken_is_asked_for_again() -> None:
+    it = Incident()
+    it.ports.incidents.advance = lost  # type: ignore[method-assign]
+
+    with pytest.raises(NotAccepted, match="decided elsewhere"):
+        decide_next_step(DecideRequest(incident_id=it.id, turn=0), it.ports, ACT)
+
+
+@pytest.mark.parametrize("missing", ["incident", "isolation", "slot", "attempt", "provider"])
+def test_without_incident_isolation_slot_and_attempt_nothing_is_replaced(missing: str) -> None:
+    it = Incident(74)
+    it.isolate()
+    request = it.request()
+    changes: dict[str, dict[str, Any]] = {
+        "incident": {"open_incident": "inc-other"},
+        "isolation": {"state": NodeState.HEALTHY},
+        "provider": {"provider": Provider.ec2},
+    }
+    it.ports.nodes.save(replace(it.node(), **changes.get(missing, {})))
+    if missing == "slot":
+        it.ports.pools.release("demo", A)
+    if missing == "attempt":
+        it.ports.attempts.reserve(f"node#{A}", "of another incident", ACT.limits[Action.REPLACE])
+    before = it.node()
+
+    replace_node(request, it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+
+    assert (it.node(), it.node(C).open_incident) == (before, None)
+
+
+def test_a_node_of_another_incident_is_neither_rebooted_nor_diagnosed_nor_returned() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    it.ports.nodes.save(replace(it.node(), open_incident="inc-other"))
+
+    reboot_node(request, it.ports)
+    run_diagnostics(request, it.ports, ACT)
+
+    assert return_to_service(request, it.ports, ACT).reason == "it belongs to incident inc-other"
+    assert it.ports.commands.sent == []  # type: ignore[attr-defined]
+
+
+def test_a_node_that_failed_again_after_its_diagnosis_is_not_returned() -> None:
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose()
+    request = it.request()
+    ingest(xid(79, event_id="again", boot_id="boot-2"), it.ports, ACT)
+
+    assert return_to_service(request, it.ports, ACT).outcome is Outcome.REFUSED
+
+
+@pytest.mark.parametrize("step", [isolate_node, reboot_node, run_diagnostics, launch_gang, stop_gang])
+def test_a_step_that_waits_is_never_without_a_token(step: Callable[..., None]) -> None:
+    it = Incident()
+    more = [] if step is reboot_node else [ACT]
+    if step is not isolate_node:
+        it.isolate()
+
+    with pytest.raises(ValueError, match="without a task token"):
+        step(it.request(task_token=None), it.ports, *more)
+
+
+def test_a_destructive_step_without_a_limit_or_for_an_unknown_node_is_an_error() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    unlimited = request.model_copy(update={"decision": request.decision.model_copy(update={"reserve": ()})})
+    unknown = request.model_copy(update={"decision": request.decision.model_copy(update={"node_id": "mi-gone"})})
+
+    with pytest.raises(ValueError, match="carries no attempt limit"):
+        reboot_node(unlimited, it.ports)
+    with pytest.raises(NotFound, match="mi-gone"):
+        reboot_node(unknown, it.ports)
+
+
+def turn(step: Step, outcome: Outcome, **changes: Any) -> Turn:
+    decision = Decision(step=step, reason="so", node_id=A, **changes)
+    return Turn(decision, StepResult(step=step, node_id=A, outcome=outcome, reason="so", finished_at=NOW))
+
+
+@pytest.mark.parametrize("tried", [True, False])
+def test_a_node_that_had_a_fault_comes_back_on_probation(monkeypatch: pytest.MonkeyPatch, tried: bool) -> None:
+    it = Recovery()
+    it.isolate()
+    proof = turn(Step.DIAGNOSE, Outcome.DONE).result
+    assert proof is not None
+    proof = proof.model_copy(update={"boot_id": it.node().boot_id})
+    proven = Progress(proof=proof, tried=(TriedStep(Action.REBOOT, proof),) if tried else ())
+    monkeypatch.setattr(Situation, "progress", proven)
+    decision = Decision(step=Step.RETURN, reason="so", node_id=A)
+
+    returned = return_to_service(StepRequest(incident_id=it.id, turn=2, decision=decision), it.ports, ACT)
+
+    assert (returned.outcome, it.node().state) == (Outcome.DONE, NodeState.PROBATION)
+
+
+class Deaf:
+    """A node store whose saves always lose their race."""
+
+    def __init__(self, nodes: Any) -> None:
+        self._nodes = nodes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._nodes, name)
+
+    def save(self, *_: object) -> bool:
+        return False
+
+
+def claimed_by(state: IncidentState) -> Incident:
+    """The broken node is isolated and a spare is claimed; the incident is in this state."""
+    it = Incident(code=74)
+    it.isolate()
+    save_node(it.ports, it.node(C), open_incident=it.id)
+    it.ports.incidents.finish(replace(it.ports.incidents.history(it.id).incident, state=state))
+    return it
+
+
+def test_a_node_takes_no_work_before_it_is_written_that_it_is_in_service() -> None:
+    it = claimed_by(IncidentState.ESCALATED)
+    scheduler: Any = scheduler_in(it.ports)
+    lost = replace(it.ports, nodes=Deaf(it.ports.nodes))
+
+    with pytest.raises(NotAccepted):
+        release_node(A, "repaired", lost)
+
+    assert scheduler.draining == {A}

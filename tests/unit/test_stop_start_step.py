@@ -8,25 +8,10 @@ from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Outcome, Provider, Refusal, Step
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import VERBS
-from tests.unit.builders import ACT, xid
-from tests.unit.test_decide import Story, steps_of
-from tests.unit.test_decide_among_others import with_policy
-
-POOL = {"mode": "act", "stop_start": True, "budget": {"max_nodes": 1, "max_percent": 100}}
-MOVES = with_policy(default_pool=POOL)
-
-
-def broken(policy: RecoveryPolicy = MOVES, provider: Provider = Provider.ec2, code: int = 79) -> Story:
-    return Story(xid(code), policy=policy).amid(provider=provider).isolated()
-
-
-def next_rung(story: Story) -> Action | None:
-    return story.next().action
-
-
-def stopped(story: Story, outcome: Outcome = Outcome.DONE, **changes: Any) -> Story:
-    assert next_rung(story) is Action.STOP_START, story.next().reason
-    return story.then(outcome, changes.pop("reason", "back with a new boot id"), **changes)
+from tests.support.builders import ACT, xid
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story, steps_of
+from tests.support.stop_start_incident import MOVES, POOL, broken, next_rung, stopped
 
 
 def test_where_a_reboot_did_not_help_the_machine_is_stopped_and_started_before_it_is_replaced() -> None:

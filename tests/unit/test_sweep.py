@@ -22,8 +22,8 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.liveness import probe_silent_nodes
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import Swept, sweep
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, stored_run, xid
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, stored_run, xid
 
 LOST = ProbeAnswer("ECS", is_up=False, text="agent not connected")
 HEARD = ProbeAnswer("ECS", is_up=True, text="agent connected")

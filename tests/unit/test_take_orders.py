@@ -29,9 +29,9 @@ from nodeheal.domain.fleet.pause import Pause
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.services.operators.take_orders import take_orders
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import ACT, NOW, FrozenClock, behave_as, memory_ports, node, stored_node
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import with_policy
+from tests.support.builders import ACT, NOW, FrozenClock, behave_as, memory_ports, node, stored_node
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
 
 if TYPE_CHECKING:
     from nodeheal.ports import Ports

@@ -16,9 +16,9 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import health_event, take_signal
+from tests.support.builders import ACT, NOW, memory_ports, stored_job, stored_node, under_way, waiting, xid
+from tests.support.foreign import EVERY, MACHINE, drafts, machine, recorded
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, NOW, memory_ports, stored_job, stored_node, under_way, waiting, xid
-from tests.unit.foreign import EVERY, MACHINE, drafts, machine, recorded
 
 REGISTRATION = "ecs/instance#0123456789abcdef0123456789abcdef"
 

@@ -7,9 +7,9 @@ from nodeheal.contract.vocabulary import Action, Ending, Escalation, Outcome, Re
 from nodeheal.domain.verbs import VERBS
 from nodeheal.operations.verbs import HANDLERS, run_step
 from nodeheal.services.recovery.taken_over import why_taken_over
-from tests.unit.builders import ACT, behave_as, behave_as_requeueing, commands_in, scheduler_in, xid
-from tests.unit.test_steps import A, Incident
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
+from tests.support.builders import ACT, behave_as, behave_as_requeueing, commands_in, scheduler_in, xid
+from tests.support.fake_cluster import BROKEN, FakeCluster
+from tests.support.incident_steps import A, Incident
 
 DESTRUCTIVE = [
     (Step.REBOOT, Action.RESET_GPU),

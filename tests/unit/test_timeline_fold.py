@@ -14,8 +14,8 @@ from nodeheal.domain.recovery.timeline import event_entry
 from nodeheal.domain.recovery.timeline_fold import EVENTS_AT_MOST, SAME_EVENTS_AT_MOST
 from nodeheal.services.intake import node_rates
 from nodeheal.services.intake.ingest import Ingested, ingest
-from tests.unit.builders import NOW, xid
-from tests.unit.test_steps import Incident
+from tests.support.builders import NOW, xid
+from tests.support.incident_steps import Incident
 
 EVENTS = 1_000  # the bound on what one event reads does not depend on it
 

@@ -17,9 +17,9 @@ from nodeheal.cli.job_list import done_text, progress_text
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.training_progress import training_progress
+from tests.support.agent_fakes import PUBLIC_KEY
+from tests.support.builders import NOW
 from tests.support.jobs import ecs_job
-from tests.unit.agent.fakes import PUBLIC_KEY
-from tests.unit.builders import NOW
 
 JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 2, steps=10_000)
 TASKS = tuple(GangTask(f"mi-{rank}", rank, "boot-1", f"arn-{rank}", status="RUNNING") for rank in (0, 1))

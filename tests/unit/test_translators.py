@@ -9,7 +9,7 @@ from lambdas.take_signal import TRANSLATORS
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.domain.faults.catalog import find
-from tests.unit.foreign import EVERY, MACHINE, drafts, recorded
+from tests.support.foreign import EVERY, MACHINE, drafts, recorded
 
 # file: what it says, and whether it may open an incident by itself.
 SAYS = {

@@ -6,20 +6,10 @@ from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Refusal, Step
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import launch_gang
-from nodeheal.services.intake.ingest import ingest
-from tests.unit.builders import ACT, xid
-from tests.unit.test_decide import Story
-from tests.unit.test_steps import B, Incident
-
-OTHER = xid(79, node_id=B, instance_id=B, event_id="on-b")
-
-
-def healed() -> Incident:
-    """The incident on A, healed and about to restart the job, while B has one of its own."""
-    it = Incident()
-    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    ingest(OTHER, it.ports, ACT)
-    return it
+from tests.support.builders import ACT, xid
+from tests.support.incident_steps import B
+from tests.support.recovery_story import Story
+from tests.support.two_nodes import OTHER, healed
 
 
 def test_the_job_is_left_to_the_incident_that_still_heals_one_of_its_nodes() -> None:

@@ -5,15 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Phase, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.holder import HeldByPerson
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
-from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks, tasks_left_running, tasks_not_restarted
-from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.fleet.unmanaged_tasks import (
+    stopped_tasks,
+    tasks_left_running,
+    tasks_not_restarted,
+)
 from nodeheal.domain.policy.policy_models import PoolPolicy
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import incident_id_of
@@ -33,15 +35,12 @@ from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import ACT, NOW, REQUEUES, behave_as, behave_as_requeueing, scheduler_in, xid
-from tests.unit.step_functions import isolate_node
-from tests.unit.test_isolation import CALLS_AT_MOST, Crash, crashing
-from tests.unit.test_steps import Incident
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
-
-STOPS = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})})
-EVALUATION = UnmanagedTask("arn:task/training/1111", "nightly-eval:3", "cron", may_be_stopped=True)
-STRANGER = UnmanagedTask("arn:task/training/2222", "notebook:1", "somebody")
+from tests.support.builders import ACT, NOW, REQUEUES, behave_as, behave_as_requeueing, scheduler_in, xid
+from tests.support.crashes import CALLS_AT_MOST, Crash, crashing
+from tests.support.fake_cluster import BROKEN, SPARE, FakeCluster
+from tests.support.incident_steps import Incident
+from tests.support.step_functions import isolate_node
+from tests.support.unmanaged_tasks import EVALUATION, STOPS, STRANGER, cluster_with_unmanaged_tasks, unmanaged_tasks_of
 
 
 def timeline_of(*payloads: Payload) -> list[TimelineEntry]:
@@ -52,21 +51,6 @@ def timeline_of(*payloads: Payload) -> list[TimelineEntry]:
 def stopped_in(timeline: Iterable[TimelineEntry]) -> list[str]:
     """The tasks whose stop was answered."""
     return [stop.short_id for stop in payloads_of(timeline, TaskStopped)]
-
-
-def unmanaged_tasks_of(it: Incident | FakeCluster) -> MemoryScheduler:
-    found = scheduler_in(it.ports)
-    assert isinstance(found, MemoryScheduler)
-    return found
-
-
-def cluster_with_unmanaged_tasks(policy: RecoveryPolicy = STOPS) -> FakeCluster:
-    cluster = FakeCluster(policy)
-    unmanaged_tasks_of(cluster).unmanaged = {
-        unmanaged_task.task_id: (BROKEN, unmanaged_task) for unmanaged_task in (EVALUATION, STRANGER)
-    }
-    unmanaged_tasks_of(cluster).unmanaged["elsewhere"] = (PEER, UnmanagedTask("elsewhere", "other:1"))
-    return cluster
 
 
 def email_of(cluster: FakeCluster) -> str:

@@ -10,8 +10,8 @@ from nodeheal.domain.faults.catalog import catalog
 from nodeheal.domain.policy.policy_models import Deadlines, PoolPolicy
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.domain.verbs import DISRUPTIVENESS, ESCALATION_STEPS, VERBS, VerbSpec, verb_of_step
-from tests.unit.builders import xid
-from tests.unit.test_decide import Story
+from tests.support.builders import xid
+from tests.support.recovery_story import Story
 
 ACTING = [action for action, verb in VERBS.items() if verb.has_mode]
 

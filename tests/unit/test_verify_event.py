@@ -12,7 +12,7 @@ from nodeheal.contract.signature import EARLY_SECONDS, KEPT_SECONDS, key_id_of, 
 from nodeheal.contract.signed_event import SignedEvent, SignedText
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.services.intake.verify_event import Forged, verify
-from tests.unit.signing import ROLE, Keys, Machine
+from tests.support.signing import ROLE, Keys, Machine
 
 NODE, OTHER = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
 NOW = 1_795_290_959.0

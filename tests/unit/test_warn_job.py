@@ -10,9 +10,9 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports.commands import Command
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, commands_in, scheduler_in, xid
-from tests.unit.test_decide_among_others import with_policy
-from tests.unit.test_steps import A, B, Incident
+from tests.support.builders import ACT, commands_in, scheduler_in, xid
+from tests.support.incident_steps import A, B, Incident
+from tests.support.policies import with_policy
 
 REMAP = 63  # a row remap lets its job finish first
 

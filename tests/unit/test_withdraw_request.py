@@ -17,10 +17,10 @@ from nodeheal.services.operators.withdraw_request import withdraw_request
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.support.acts import MemoryControlPlane, requested
-from tests.unit.builders import ACT, xid
-from tests.unit.step_functions import isolate_node
-from tests.unit.test_queue import stands
-from tests.unit.test_steps import A, B, C, Incident
+from tests.support.builders import ACT, xid
+from tests.support.incident_steps import A, B, C, Incident
+from tests.support.queues import stands
+from tests.support.step_functions import isolate_node
 
 WHY = "ada: it was the wrong node"
 

@@ -19,10 +19,10 @@ from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.simulation.prices import cost
-from tests.twins.test_stores import dynamo_ports
-from tests.unit.agent.fakes import PUBLIC_KEY
-from tests.unit.builders import ACT, NOW, FrozenClock, node, stored_job, xid
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
+from tests.support.agent_fakes import PUBLIC_KEY
+from tests.support.builders import ACT, NOW, FrozenClock, node, stored_job, xid
+from tests.support.dynamo_tables import dynamo_ports
+from tests.support.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.meter import UnitMeter, Units, count, of_beat, of_heartbeat
 
 COST_PAGE = Path(__file__).resolve().parents[2] / "docs" / "cost.md"

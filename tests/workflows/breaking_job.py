@@ -22,10 +22,10 @@ from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.simulation.hazards import AnswerLost, Died
 from nodeheal.simulation.injected_failures import InjectedFailure
-from tests.unit.builders import ACT
-from tests.workflows.fuse import Fuse, fused
-from tests.workflows.job_cluster import Happening, JobCluster
-from tests.workflows.walker import TIMEOUT, Error, Walk
+from tests.support.builders import ACT
+from tests.support.fuse import Fuse, fused
+from tests.support.job_cluster import Happening, JobCluster
+from tests.support.walker import TIMEOUT, Error, Walk
 from tests.workflows.watched import AgendaClock, WatchedMemory
 
 Json = dict[str, Any]

@@ -32,8 +32,7 @@ from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.decide_next_step import decide_at_once, decide_next_step
 from nodeheal.services.sweep import sweep
 from nodeheal.simulation.hazards import AnswerLost, Died
-from tests.support.enrolment import retire
-from tests.unit.builders import (
+from tests.support.builders import (
     ACT,
     DIAGNOSTICS,
     commands_in,
@@ -41,9 +40,10 @@ from tests.unit.builders import (
     scheduler_in,
     turn_of,
 )
-from tests.workflows.fake_cluster import FakeCluster
-from tests.workflows.fuse import Fuse, fused
-from tests.workflows.walker import TIMEOUT, Error, Walk
+from tests.support.enrolment import retire
+from tests.support.fake_cluster import FakeCluster
+from tests.support.fuse import Fuse, fused
+from tests.support.walker import TIMEOUT, Error, Walk
 from tests.workflows.watched import AgendaClock, WatchedMemory
 
 Json = dict[str, Any]

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from nodeheal.simulation.injected_failures import How, InjectedFailure
+from tests.support.fuse import Fuse, Made
 from tests.workflows.breaking_world import BreakingWorld, Story
-from tests.workflows.fuse import Fuse, Made
 
 # Step Functions calls them again when their answer is lost; it waits for the token of all the others.
 ASKED_AGAIN = {"decide_next_step", "return_to_service", "end_incident", "judge_checks"}

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from nodeheal.contract.health_event import Sight
-from tests.unit.builders import ACT, xid
+from tests.support.builders import ACT, xid
+from tests.support.fuse import NEVER, Fuse
+from tests.support.job_cluster import NODES, JobCluster, fails, finishes, node_of
+from tests.support.policies import WITH_FABRIC
 from tests.workflows.breaking_job import BreakingJob, JobStory
-from tests.workflows.fuse import NEVER, Fuse
-from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, node_of
 from tests.workflows.restart_stories import refuse
-from tests.workflows.test_fabric_tests import WITH_FABRIC
 
 A, B, C, _ = NODES
 A_DISK = Sight(file_system="ext4", source="/dev/nvme0n1", inode=2, device=259, machine="machine-a")

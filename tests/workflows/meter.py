@@ -12,8 +12,8 @@ from typing import Any
 
 from nodeheal.simulation.prices import LOG_BYTES_A_RUN, RUN_SECONDS
 from stacks.functions import FUNCTIONS
-from tests.workflows.fake_cluster import FakeCluster
-from tests.workflows.walker import Walk, load
+from tests.support.fake_cluster import FakeCluster
+from tests.support.walker import Walk, load
 
 # A heartbeat is read and written by a function that is always warm.
 HEARTBEAT_SECONDS, HEARTBEAT_LOG_BYTES = 0.05, 700

@@ -11,11 +11,11 @@ from typing import Any
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.recovery.incident import Turn
-from tests.unit.builders import NOW, commands_in, scheduler_in, xid
+from tests.support.builders import NOW, commands_in, scheduler_in, xid
+from tests.support.fake_cluster import BROKEN, PEER
+from tests.support.fuse import Fuse
+from tests.support.walker import TIMEOUT
 from tests.workflows.breaking_world import ACTS, BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, PEER
-from tests.workflows.fuse import Fuse
-from tests.workflows.walker import TIMEOUT
 
 Json = dict[str, Any]
 

@@ -31,11 +31,11 @@ from nodeheal.services.operators.answer_approval import answer_approval
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.new_machine import on_group_launch
 from nodeheal.services.sweep import sweep
+from tests.support.builders import ACT, node, scheduler_in, xid
 from tests.support.enrolment import enroll, retire
-from tests.unit.builders import ACT, node, scheduler_in, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE
+from tests.support.fuse import Fuse, throttled
 from tests.workflows.breaking_world import ACTS, BreakingWorld, Story
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.fuse import Fuse, throttled
 from tests.workflows.stories import MOVES, OTHER, TEMPLATE, group_launches, group_makes_another, pool, stops_and_starts
 
 HEALTH = "aws.health"

@@ -13,10 +13,10 @@ from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.ports import Ports
-from tests.unit.builders import scheduler_in, searches_in, stored_job, xid
+from tests.support.builders import scheduler_in, searches_in, stored_job, xid
+from tests.support.fake_cluster import BROKEN, PEER
+from tests.support.fuse import NEVER, Fuse
 from tests.workflows.breaking_world import BreakingWorld, Story
-from tests.workflows.fake_cluster import BROKEN, PEER
-from tests.workflows.fuse import NEVER, Fuse
 
 DIRECTORY = "/mnt/llama"
 A_HUMANS = "Escalated"

@@ -20,12 +20,12 @@ from nodeheal.services.operators.operator_guardrails import pause_node, pause_po
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.withdraw_request import withdraw_request
 from tests.support.acts import requested
+from tests.support.builders import node, scheduler_in, xid
 from tests.support.enrolment import enroll
-from tests.unit.builders import node, scheduler_in, xid
-from tests.unit.test_decide_among_others import with_policy
+from tests.support.fake_cluster import BROKEN, PEER, SPARE
+from tests.support.fuse import Fuse
+from tests.support.policies import with_policy
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld, Story
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.fuse import Fuse
 from tests.workflows.restart_stories import RESTARTS
 
 ROOM = {"max_nodes": 1, "max_percent": 100}
@@ -270,3 +270,6 @@ STORIES = (
         only=("reboot_node", "wakeup.on_answer"),
     ),
 )
+
+
+A_HUMANS = {"Escalated", "Recovery failed"}

@@ -17,11 +17,10 @@ from nodeheal.simulation.injected_failures import How
 from tests.workflows.breaking_world import Story
 from tests.workflows.breaks import all_pairs_of, breaks_of, pairs_of, told
 from tests.workflows.rare_stories import RARE_STORIES
-from tests.workflows.stories import STORIES
+from tests.workflows.stories import A_HUMANS, STORIES
 
 SEED = 20261122
 ALL = (*STORIES, *RARE_STORIES)
-A_HUMANS = {"Escalated", "Recovery failed"}
 
 
 @pytest.mark.parametrize("story", ALL, ids=str)

@@ -9,9 +9,9 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import DecidedResult, DecideRequest, Decision
 from nodeheal.contract.vocabulary import IncidentState, Step
 from nodeheal.services.recovery.decide_next_step import decide_at_once
-from tests.unit.builders import xid
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
-from tests.workflows.steps import result
+from tests.support.builders import xid
+from tests.support.fake_cluster import BROKEN, FakeCluster
+from tests.support.steps import result
 
 FAULT = xid(79, node_id=BROKEN, instance_id=BROKEN)
 

@@ -9,9 +9,9 @@ import pytest
 from nodeheal.contract.vocabulary import EndCause, Ending, Outcome
 from nodeheal.domain.jobs.early_end import NEVER_STARTED, early_end
 from nodeheal.domain.jobs.job import GangTask, Run
+from tests.support.builders import NOW, xid
+from tests.support.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, xid
-from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 
 A, B, C, D = NODES
 EXITED = "EssentialContainerExited"

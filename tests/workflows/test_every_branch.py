@@ -6,8 +6,8 @@ from typing import Any
 
 from nodeheal.contract.vocabulary import Awaited, Ending, Outcome, Step
 from stacks.workflows import PARENT
-from tests.workflows.steps import INCIDENT, NODE, decision, result
-from tests.workflows.walker import TIMEOUT, Error, Sequence, Walk, load, walk
+from tests.support.steps import INCIDENT, NODE, decision, result
+from tests.support.walker import TIMEOUT, Error, Sequence, Walk, load, walk
 
 Edge = tuple[str, str]
 ENDINGS = [decision(Step.CLOSE, ending) for ending in (*Ending, None)]

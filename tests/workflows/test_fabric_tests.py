@@ -20,8 +20,9 @@ from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from nodeheal.services.intake import wakeup
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, commands_in
-from tests.workflows.job_cluster import NODES, JobCluster, finishes
+from tests.support.builders import ACT, commands_in
+from tests.support.job_cluster import NODES, JobCluster, finishes
+from tests.support.policies import WITH_FABRIC
 
 A, B, C, D = NODES
 TESTED = [
@@ -33,9 +34,6 @@ TESTED = [
     "Check nodes",
     "Evaluate diagnostics",
 ]
-WITH_FABRIC = ACT.model_copy(
-    update={"default_pool": ACT.default_pool.model_copy(update={"fabric": Fabric(tests=True, min_mb_per_second=900)})}
-)
 
 
 def cluster(policy: RecoveryPolicy = WITH_FABRIC, **spec_of: Any) -> JobCluster:

@@ -21,11 +21,11 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint, search_ahead
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.steps import save_node
+from tests.support.builders import NOW, scheduler_in, searches_in, stored_job, stored_run, waiting, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import NOW, scheduler_in, searches_in, stored_job, stored_run, waiting, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
-from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
-from tests.workflows.walker import Error
+from tests.support.walker import Error
 
 A, B, C, D = NODES
 DIRECTORY = "/mnt/llama"

@@ -30,9 +30,9 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, REPORTS_A_MINUTE
 from nodeheal.services.intake.wakeup import on_answer, on_node_booted
 from nodeheal.simulation.prices import cost
-from tests.unit.builders import NOW, FrozenClock, node, stored_node, xid
+from tests.support.builders import NOW, FrozenClock, node, stored_node, xid
+from tests.support.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.bill import DEFAULTS, metered_table
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.meter import Units, count
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text("utf-8")

@@ -9,8 +9,8 @@ from nodeheal.contract.vocabulary import Action, Outcome, Verdict
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports.commands import CommandStatus
-from tests.unit.builders import commands_in, scheduler_in, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
+from tests.support.builders import commands_in, scheduler_in, xid
+from tests.support.fake_cluster import BROKEN, PEER, FakeCluster
 from tests.workflows.stories import pool
 
 GPU = "0000:b9:00.0"

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -14,10 +13,10 @@ from nodeheal.services.operators.answer_approval import answer_approval
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import NOW, node, xid
-from tests.unit.test_decide_among_others import with_policy
-from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
-from tests.workflows.walker import Walk
+from tests.support.builders import NOW, node, xid
+from tests.support.fake_cluster import BROKEN, PEER, FakeCluster, crowd
+from tests.support.policies import with_policy
+from tests.support.walker import Walk
 
 APPROVE = with_policy(default_pool={"mode": "approve", "budget": {"max_nodes": 1, "max_percent": 100}})
 
@@ -159,11 +158,6 @@ def test_who_finds_the_breaker_open_has_nothing_to_say_but_that_it_waits() -> No
 
     keys = [told.key for _, told in cluster.ports.notifier.announced]  # type: ignore[attr-defined]
     assert len([key for key in keys if not key.endswith("/overdue")]) == 1
-
-
-def crowd(count: int) -> list[HealthEvent]:
-    """The same fault on other nodes of the pool."""
-    return [xid(79, event_id=f"crowd-{n}", node_id=f"mi-crowd-{n}", instance_id=f"mi-crowd-{n}") for n in range(count)]
 
 
 def test_a_paused_pool_is_only_observed_and_its_fault_is_news_again_when_the_pause_is_over() -> None:

@@ -11,8 +11,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence, Mode
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, scheduler_in, xid
-from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered
+from tests.support.builders import ACT, scheduler_in, xid
+from tests.support.job_cluster import NODES, JobCluster, finishes, is_recovered
 
 A, B, C, _ = NODES
 OBSERVES = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"mode": Mode.observe})})

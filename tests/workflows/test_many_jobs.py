@@ -20,8 +20,8 @@ from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, xid
-from tests.workflows.job_cluster import JobCluster, fails, finishes, is_recovered
+from tests.support.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, xid
+from tests.support.job_cluster import JobCluster, fails, finishes, is_recovered
 
 JOBS, NODES_A_JOB, SPARE_NODES = 50, 8, 40
 POLICY = ACT.model_copy(

@@ -6,6 +6,9 @@ from nodeheal.contract.vocabulary import Step
 from nodeheal.simulation.prices import PRICES_AS_OF
 from nodeheal.simulation.report import READS_A_RUN, WRITES_A_RUN
 from stacks.workflows import PARENT
+from tests.support.recover_node import CLOSE, TRANSITIONS_AT_MOST, recover
+from tests.support.steps import decision, result
+from tests.support.walker import Error, Sequence
 from tests.workflows.bill import BEGIN, COST_PAGE, END, Bill, bill, counted_part
 from tests.workflows.meter import (
     billed_transitions,
@@ -14,11 +17,7 @@ from tests.workflows.meter import (
     waits_by_the_clock,
     write_units,
 )
-from tests.workflows.steps import decision, result
-from tests.workflows.test_recover_node import CLOSE, recover
-from tests.workflows.walker import Error, Sequence
 
-TRANSITIONS_AT_MOST = 20  # of a recovery by reboot
 DOLLARS_AT_MOST = 0.000_86
 THROTTLED = Error("Lambda.TooManyRequestsException")
 

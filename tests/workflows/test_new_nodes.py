@@ -20,9 +20,9 @@ from nodeheal.services.intake.ingest import ingest as take
 from nodeheal.services.intake.new_nodes import NEW_SECONDS, diagnose_new_nodes, on_first_boot
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import ACT, NOW, scheduler_in, xid
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
-from tests.workflows.walker import Walk
+from tests.support.builders import ACT, NOW, scheduler_in, xid
+from tests.support.fake_cluster import BROKEN, FakeCluster
+from tests.support.walker import Walk
 
 NEW = "mi-0ddddddddddddddddd"
 OTHERS = [f"mi-0eeeeeeeeeeeeeee{one:02}" for one in range(20)]

@@ -16,11 +16,11 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.end_job import end_job
 from nodeheal.simulation.hazards import Died
-from tests.unit.builders import NOW, node, scheduler_in, started_job, stored_run, under_way, xid
-from tests.unit.test_replacement import A as EC2
-from tests.unit.test_replacement import Pool
+from tests.support.builders import NOW, node, scheduler_in, started_job, stored_run, under_way, xid
+from tests.support.fake_cluster import BROKEN, PEER
+from tests.support.replacement_pool import A as EC2
+from tests.support.replacement_pool import Pool
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import peers_fault, world
 from tests.workflows.scenarios.turns import opened

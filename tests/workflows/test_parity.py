@@ -23,15 +23,13 @@ from nodeheal.services.operators.release_node import release_node
 from sandbox.report import results_of
 from sandbox.stories import STORIES
 from stacks.settings import REPOSITORY
-from tests.emulated.test_stories import PATHS, RESULTS, SIDE_BY_SIDE, in_its_turn, outcomes
-from tests.unit.builders import node, scheduler_in, xid
+from tests.support.builders import node, scheduler_in, xid
+from tests.support.fake_cluster import BROKEN, PEER, FakeCluster, crowd
+from tests.support.fuse import Fuse
+from tests.support.sandbox_stories import PATHS, RESULTS, SIDE_BY_SIDE, in_its_turn, outcomes
+from tests.support.walker import Walk, steps
 from tests.workflows.breaking_world import BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
-from tests.workflows.fuse import Fuse
 from tests.workflows.stories import TEMPLATE
-from tests.workflows.test_guardrails import crowd
-from tests.workflows.test_stories import steps
-from tests.workflows.walker import Walk
 
 DOCUMENT = json.loads((REPOSITORY / "sandbox" / "policy.json").read_text("utf-8"))
 HOLDER = "mi-0dddddddddddddddd"

@@ -10,13 +10,13 @@ from nodeheal.contract.health_event import EVIDENCE_BYTES
 from nodeheal.contract.results import EVIDENCE_CHARACTERS, REASON_CHARACTERS, EvidenceSaved, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Outcome, Step
-from tests.unit.builders import ACT, xid
-from tests.unit.step_functions import isolate_node
-from tests.unit.test_decide import Story
-from tests.unit.test_steps import Incident
-from tests.workflows.steps import INCIDENT, decision, result
-from tests.workflows.test_recover_node import CLOSE, STEPS, recover
-from tests.workflows.walker import Error, Walk
+from tests.support.builders import ACT, xid
+from tests.support.incident_steps import Incident
+from tests.support.recover_node import CLOSE, STEPS, recover
+from tests.support.recovery_story import Story
+from tests.support.step_functions import isolate_node
+from tests.support.steps import INCIDENT, decision, result
+from tests.support.walker import Error, Walk
 
 KIB = 1024
 AT_MOST = 32 * KIB

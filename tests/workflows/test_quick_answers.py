@@ -7,10 +7,10 @@ from typing import Any
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.commands import Command
-from tests.unit.builders import commands_in, waiting
-from tests.workflows.job_cluster import JobCluster, finishes
-from tests.workflows.test_fabric_tests import WITH_FABRIC
-from tests.workflows.walker import Json
+from tests.support.builders import commands_in, waiting
+from tests.support.job_cluster import JobCluster, finishes
+from tests.support.policies import WITH_FABRIC
+from tests.support.walker import Json
 
 ASKS = {"Check nodes": 2, "Find checkpoint": 2}  # how often each asks where every node answers
 

@@ -8,37 +8,15 @@ from nodeheal.contract import names
 from nodeheal.contract.notification import SUBJECT_CHARACTERS
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Ending, Outcome, Step
-from tests.workflows.steps import DEADLINE_SECONDS, INCIDENT, NODE, decision, result
-from tests.workflows.walker import EXECUTION_ARN, TASK_TOKEN, TIMEOUT, Error, Sequence, Walk, walk
+from tests.support.recover_node import CLOSE, STEPS, recover
+from tests.support.steps import DEADLINE_SECONDS, INCIDENT, NODE, decision, result
+from tests.support.walker import EXECUTION_ARN, TASK_TOKEN, TIMEOUT, Error, Sequence, walk
 
-GIVEN = {"incident_id": INCIDENT, "node_id": NODE}
-CLOSE = decision(Step.CLOSE, Ending.RECOVERED)
-STEPS = {
-    Step.ISOLATE: "Isolate node",
-    Step.FREEZE_EVIDENCE: "Freeze evidence",
-    Step.REBOOT: "Reboot node",
-    Step.DIAGNOSE: "Run diagnostics",
-    Step.REPLACE: "Replace node",
-    Step.RETURN: "Return to service",
-    Step.RESTART_WORKLOAD: "Stop gang",
-}
 # What breaks here is observed when the next step is decided: it may have acted.
 OBSERVED = ["Freeze evidence", "Reboot node", "Run diagnostics", "Replace node", "Stop gang", "Launch gang"]
 ENDS = {
     "End incident": decision(Step.CLOSE, Ending.OBSERVED_ONLY),
 }
-
-
-def recover(decisions: list[Any], **changed: Any) -> Walk:
-    """Walk with these decisions; every task does as it should, unless `changed` says otherwise."""
-    answers: dict[str, Any] = {name: result(step) for step, name in STEPS.items()}
-    answers |= {name: result(Step.RESTART_WORKLOAD) for name in ("Find checkpoint", "Launch gang")}
-    answers |= {"Open incident": {}, "Page operators": {"MessageId": "1"}}
-    answers |= {"Wait for approval": result(Step.WAIT), "Wait for condition": result(Step.WAIT)}
-    answers |= {"Mark escalated": {}}
-    answers |= {"End incident": result(Step.CLOSE)}
-    answers |= {"Decide next step": Sequence(decisions)}
-    return walk("recover_node", GIVEN, {**answers, **{name.replace("_", " "): a for name, a in changed.items()}})
 
 
 def test_a_lost_gpu_walks_from_isolation_to_the_resumed_job() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.builders import xid
-from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
-from tests.workflows.walker import STOPPED, Walk
+from tests.support.builders import xid
+from tests.support.fake_cluster import BROKEN, PEER, FakeCluster
+from tests.support.walker import STOPPED, Walk
 
 STATES = [
     "Decide next step",

@@ -3,9 +3,9 @@
 import pytest
 
 from nodeheal.domain.errors import NotAccepted
-from tests.unit.builders import scheduler_in, xid
-from tests.workflows.fuse import Fuse
-from tests.workflows.job_cluster import finishes
+from tests.support.builders import scheduler_in, xid
+from tests.support.fuse import Fuse
+from tests.support.job_cluster import finishes
 from tests.workflows.job_stories import a_rank_of_the_job_is_refused
 from tests.workflows.restart_stories import a_rank_of_the_restart_is_refused
 

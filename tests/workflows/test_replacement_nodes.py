@@ -11,9 +11,9 @@ from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.services.jobs.job_nodes import claim_replacement_nodes
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.steps import save_node
+from tests.support.builders import ACT, xid
+from tests.support.job_cluster import NODES, JobCluster, finishes, is_recovered
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, xid
-from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered
 
 if TYPE_CHECKING:
     from collections.abc import Callable

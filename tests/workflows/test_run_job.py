@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from nodeheal.contract.acts import StopJob
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, Verdict
 from nodeheal.domain.errors import PlacementRefused
@@ -19,12 +18,12 @@ from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
-from tests.support.acts import does
+from tests.support.builders import ACT, scheduler_in
+from tests.support.job_cluster import NODES, Happening, JobCluster, Json, fails, finishes, is_recovered, spec
+from tests.support.job_endings import falls_off_the_bus, wants_it_stopped
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, scheduler_in, xid
-from tests.unit.test_decide_among_others import with_policy
-from tests.workflows.job_cluster import NODES, Happening, JobCluster, Json, fails, finishes, is_recovered, spec
-from tests.workflows.walker import Error, walk
+from tests.support.policies import with_policy
+from tests.support.walker import Error, walk
 
 A, B, C, D = NODES
 TO_THE_LAUNCH = [
@@ -37,20 +36,6 @@ TO_THE_LAUNCH = [
     "What next?",
     "Launch job",
 ]
-
-
-def wants_it_stopped(it: JobCluster) -> None:
-    """An operator asks for the job to be stopped."""
-    does(StopJob(job="llama", why="enough"), it.ports, it.policy)
-
-
-def falls_off_the_bus(name: str) -> Happening:
-    """A node of the gang breaks, and its rank dies of it."""
-
-    def happens(it: JobCluster) -> None:
-        it._ingest(xid(79, node_id=name, instance_id=name, event_id=f"fault-of-{name}"))
-
-    return happens
 
 
 def test_a_job_is_checked_launched_watched_and_ended() -> None:

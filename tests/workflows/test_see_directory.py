@@ -13,9 +13,9 @@ from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.jobs.see_directory import AGAIN_SECONDS
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.steps import save_node
+from tests.support.builders import searches_in
+from tests.support.job_cluster import NODES, SHARED, JobCluster, finishes
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import searches_in
-from tests.workflows.job_cluster import NODES, SHARED, JobCluster, finishes
 
 A, B, C, D = NODES
 DIRECTORY = "/mnt/llama"

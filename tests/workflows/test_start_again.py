@@ -7,9 +7,9 @@ import pytest
 from nodeheal.domain.jobs.job import GangTask
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.jobs.start_gang import start_ranks
+from tests.support.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, started_job
+from tests.support.job_cluster import NODES, JobCluster
 from tests.support.jobs import ecs_job_of
-from tests.unit.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, started_job
-from tests.workflows.job_cluster import NODES, JobCluster
 
 
 def test_a_rank_that_was_started_and_has_ended_since_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,11 @@ from nodeheal.contract.vocabulary import Action, Confirmation, Escalation, Incid
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.release_node import release_node
-from tests.unit.builders import ACT, scheduler_in, stored_job, waiting, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster, without_job
-from tests.workflows.walker import Error, Walk
+from tests.support.builders import ACT, scheduler_in, stored_job, waiting, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster, without_job
+from tests.support.walker import Error, steps
 
 BROKEN_FUNCTION = Error("Lambda.Unknown", "Traceback: …")
-
-
-def steps(walked: Walk) -> list[str]:
-    left_out = ("Open incident", "Decide next step", "Which step?", "Search for a checkpoint?", "Find checkpoint")
-    return [s for s in walked.path if s not in left_out]
 
 
 def test_a_gpu_off_the_bus_is_rebooted_proven_and_its_job_runs_again() -> None:

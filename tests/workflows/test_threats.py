@@ -4,8 +4,8 @@ from nodeheal.contract.health_event import NodeBooted, NodeFact
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.wakeup import on_node_booted
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 ACCUSED = BROKEN  # in these stories nothing is wrong with it
 

@@ -14,8 +14,8 @@ from nodeheal.services.jobs.job_nodes import ASKED_AGAIN_SECONDS, unfit_of
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.steps import save_node
-from tests.unit.builders import CHECK, named
-from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered
+from tests.support.builders import CHECK, named
+from tests.support.job_cluster import NODES, JobCluster, finishes, is_recovered
 
 A, _, C, _ = NODES
 

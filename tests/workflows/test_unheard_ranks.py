@@ -4,8 +4,8 @@ from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.ports.scheduler import RankStatus
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import scheduler_in
-from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
+from tests.support.builders import scheduler_in
+from tests.support.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 
 A = NODES[0]
 

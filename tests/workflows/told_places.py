@@ -3,12 +3,12 @@
 from functools import cache
 from typing import Any
 
-from tests.workflows.fuse import Fuse
+from tests.support.fuse import Fuse
+from tests.support.places import Place, place_called
+from tests.workflows.crashing_cluster import CrashingCluster, CrashingNews, CrashingSubmission
 from tests.workflows.job_stories import JOB_STORIES
-from tests.workflows.places import Place, place_called
 from tests.workflows.rare_stories import RARE_STORIES
 from tests.workflows.stories import STORIES
-from tests.workflows.test_job_crashes import CrashingCluster, CrashingNews, CrashingSubmission
 
 
 @cache

@@ -18,7 +18,7 @@ from nodeheal.simulation.setting import CALM
 from nodeheal.simulation.stores import SimIncidents, SimNodes, SimOperations
 from nodeheal.simulation.trace import Trace
 from nodeheal.simulation.watch import Watch
-from tests.unit.builders import NOW, FrozenClock, memory_ports, scheduler_in
+from tests.support.builders import NOW, FrozenClock, memory_ports, scheduler_in
 
 DAYS = 10 * 86_400  # by then everything is due that an invariant gives time for
 

@@ -1,6 +1,6 @@
 """What is done about a decision, as data: each effect, and the one order in which they are carried out.
 
-Each may be carried out twice. A call that breaks off is repeated as a whole, from a situation that is read anew.
+Each may be carried out twice. A call that breaks off is repeated as a whole, from a new situation.
 """
 
 from dataclasses import dataclass, replace

@@ -88,7 +88,7 @@ def _do(effect: Effect, situation: Situation, decision: Decision, ports: Ports) 
 
 
 def _wake_incidents_of_job(job_id: str | None, incident_id: str, ports: Ports) -> None:
-    _, run = current_run(job_id, ports)  # anew: it may have ended since the situation was read
+    _, run = current_run(job_id, ports)  # again: it may have ended since the situation was read
     if run is None or not run.has_ended:
         return
     for task in run.tasks:

@@ -5,7 +5,7 @@ The workflow calls it once, after the decision that ends the incident, and again
 1. Tasks of others that were stopped for the recovery are started again, each once; the timeline says which.
 2. The situation is read.
 3. The effects of the ending follow from it (`domain/recovery/effects.py`) and are carried out in their order: the
-   ending is stored, nodes are released, whoever waits for them is woken, people are notified.
+   ending is stored, nodes are released, incidents and jobs that wait for them are woken, people are notified.
 """
 
 from nodeheal.contract.results import StepResult

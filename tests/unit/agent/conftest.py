@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.agent.fakes import FakeEventBridge, FakeTime, NodeFolder
+from tests.support.agent_fakes import FakeEventBridge, FakeTime, NodeFolder
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from typing import Any
 
 from nodeheal import __version__
 from sandbox.toml import toml
-from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually, kernel_line, xid
-from tests.unit.agent.test_agent_process import AgentProcess
-from tests.unit.agent.test_evidence import FakeBucket
-from tests.unit.checkpoints import trees
+from tests.support import checkpoint_trees as trees
+from tests.support.agent_fakes import FakeEventBridge, NodeFolder, eventually, kernel_line, xid
+from tests.support.agent_process import AgentProcess
+from tests.support.evidence_bucket import FakeBucket
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 RECORDS = GOLDEN / "agent_events"

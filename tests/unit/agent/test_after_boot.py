@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import threading
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +18,8 @@ from nodeheal.agent.node_commands import diag
 from nodeheal.agent.runtime import orders
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.config import AgentConfig, load
-from tests.unit.agent.fakes import IDENTITY, NodeFolder
-
-ORDER = {"level": "2", "checks": "dcgm,efa", "first": "pcie", "request_id": "inc-1-2.0af", "expires_at": "1790000000"}
-
-
-def packed(order: object = ORDER) -> str:
-    return urlsafe_b64encode(json.dumps(order).encode()).decode().rstrip("=")
+from tests.support.agent_fakes import IDENTITY, NodeFolder
+from tests.support.reboot_orders import ORDER, packed
 
 
 def enabled(_: Sequence[str]) -> str:

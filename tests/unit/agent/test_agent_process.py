@@ -1,7 +1,6 @@
 """The agent as a process on a node: what a fault, a crash, an outage and a reboot look like from the bus."""
 
 import json
-import os
 import signal
 import socket
 import sqlite3
@@ -17,8 +16,7 @@ from nodeheal.agent.main import EXIT_CONFIG, main
 from nodeheal.agent.node_commands import all_commands
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from sandbox.toml import toml
-from tests.unit.agent.fakes import (
-    PATIENCE_SECONDS,
+from tests.support.agent_fakes import (
     XID_79,
     Answer,
     FakeEventBridge,
@@ -27,40 +25,10 @@ from tests.unit.agent.fakes import (
     kernel_line,
     xid,
 )
+from tests.support.agent_process import AgentProcess
 
 PRINT_LOADED = "print(*(name for name, module in sys.modules.items() if '__getattr__' not in vars(module)))"
 RESIDENT_KIB = 45 * 1024
-
-
-class AgentProcess:
-    """A real `nodeheal-agent watch`."""
-
-    def __init__(self, node: NodeFolder) -> None:
-        self._node = node
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "nodeheal.agent.main", "watch"]
-        self._process = subprocess.Popen(command, env={**os.environ, **self._node.environment()})
-
-    def ends(self, number: signal.Signals) -> int:
-        assert self._process is not None
-        self._process.send_signal(number)
-        return self._process.wait(PATIENCE_SECONDS)
-
-    def exit_code(self) -> int:
-        assert self._process is not None
-        return self._process.wait(PATIENCE_SECONDS)
-
-    def clean_up(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
 
 
 @pytest.fixture

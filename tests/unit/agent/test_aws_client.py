@@ -4,7 +4,7 @@ import pytest
 
 from nodeheal.agent.transport.aws_client import AwsClient, NoAnswer
 from nodeheal.agent.transport.credentials import CredentialChain
-from tests.unit.agent.fakes import FakeTime
+from tests.support.agent_fakes import FakeTime
 
 
 def test_an_error_without_words_is_told_by_its_kind(monkeypatch: pytest.MonkeyPatch, time: FakeTime) -> None:

@@ -20,7 +20,7 @@ from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.tool_report import EXIT_CODES
 from sandbox.toml import toml
-from tests.unit.agent.fakes import CONFIG, NodeFolder
+from tests.support.agent_fakes import CONFIG, NodeFolder
 
 FULL = Problem(Finding(Family.host, "disk_full", "/", "no room"), "/ is 99.9 % full\nand more")
 SKEW = Problem(Finding(Family.host, "clock_skew", None, "late by a minute"))

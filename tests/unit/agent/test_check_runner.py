@@ -25,7 +25,7 @@ from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.runtime.forking import at_work
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
-from tests.unit.agent.fakes import CONFIG, eventually
+from tests.support.agent_fakes import CONFIG, eventually
 
 FULL = Finding(Family.host, "disk_full", "/", "no room", subcode=None, pid=7)
 FINE = CheckResult(summary="fine")

@@ -8,25 +8,12 @@ import pytest
 
 from nodeheal.agent.commands.parser import EXIT_USAGE
 from nodeheal.agent.main import main
-from sandbox.toml import toml
-from tests.unit.agent.documents import Ended, run_document
-from tests.unit.agent.fakes import NodeFolder
+from tests.support.agent_commands import ask, requests
+from tests.support.agent_fakes import NodeFolder
+
+__all__ = ["requests"]  # fixtures
 
 REPOSITORY = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def requests(node: NodeFolder) -> Path:
-    """Where the node leaves its requests."""
-    folder = node.directory / "run" / "checkpoint"
-    node.config_file.write_text(toml(node.config() | {"checkpoint_dir": str(folder)}))
-    return folder
-
-
-def ask(node: NodeFolder, boots: str = "boot-0,boot-1", expires_in: float = 60) -> Ended:
-    """As the SSM document asks."""
-    values = {"Job": "llama", "BootIds": boots, "ExpiresAt": str(int(time.time() + expires_in))}
-    return run_document(node, "checkpoint-now", values)
 
 
 def test_a_request_is_a_file_that_every_user_can_read(node: NodeFolder, requests: Path) -> None:

@@ -14,8 +14,7 @@ from nodeheal.agent.transport.credentials import CredentialChain
 from nodeheal.agent.transport.event import Entry, EventFactory
 from nodeheal.agent.transport.sender import Sender
 from nodeheal.agent.transport.spool import Spool
-from tests.unit.agent.fakes import IDENTITY, START, Answer, FakeEventBridge, FakeTime, bus_at, xid_event
-from tests.unit.agent.test_credentials import KEYS
+from tests.support.agent_fakes import IDENTITY, KEYS, START, Answer, FakeEventBridge, FakeTime, bus_at, xid_event
 
 DAY = 86_400.0
 HOUR = 3_600.0

@@ -19,7 +19,7 @@ import pytest
 from nodeheal.agent.transport.spool import FILE_NAME
 from sandbox.toml import toml
 from tests.fakes.clock import FakeClock
-from tests.unit.agent.fakes import PATIENCE_SECONDS, FakeEventBridge, NodeFolder, eventually, xid
+from tests.support.agent_fakes import PATIENCE_SECONDS, FakeEventBridge, NodeFolder, eventually, xid
 
 COMMAND = [sys.executable, "-m", "nodeheal.agent.main"]
 DAY = 86_400

@@ -14,7 +14,7 @@ from nodeheal.agent.checks.check import CheckResult, Place
 from nodeheal.agent.checks.clock_skew import CHECK, ahead_seconds, judge
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.runtime.thresholds import CLOCK_WRONG
-from tests.unit.agent.fakes import CONFIG, START, FakeEventBridge
+from tests.support.agent_fakes import CONFIG, START, FakeEventBridge
 
 DATE = format_datetime(START, usegmt=True)
 

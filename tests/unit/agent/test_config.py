@@ -11,22 +11,9 @@ from nodeheal.agent.runtime import config as configuration
 from nodeheal.agent.runtime.config import ConfigError, KernelLog, config_path, load
 from nodeheal.contract.health_event import LABELS, NODE_ID_PATTERN
 from sandbox.toml import toml
+from tests.support.agent_config import LEAST, written
 
 REPOSITORY = Path(__file__).parents[3]
-LEAST: dict[str, Any] = {
-    "node_id": "mi-0a1b",
-    "cluster": "training",
-    "pool": "h100",
-    "provider": "hybrid",
-    "scheduler": "ECS",
-    "region": "eu-central-1",
-}
-
-
-def written(directory: Path, **changes: Any) -> Path:
-    path = directory / "agent.toml"
-    path.write_text(toml({**LEAST, **changes}))
-    return path
 
 
 def test_five_keys_are_enough(tmp_path: Path) -> None:

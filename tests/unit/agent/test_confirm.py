@@ -17,7 +17,7 @@ from nodeheal.agent.runtime.config import AgentConfig, KernelLog
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Confirmation, Family
 from nodeheal.parsers.finding import Finding
-from tests.unit.agent.fakes import BANNER, CONFIG, kernel_line, xid
+from tests.support.agent_fakes import BANNER, CONFIG, kernel_line, xid
 
 CONFIRMED, DENIED, UNKNOWN = Confirmation.CONFIRMED, Confirmation.DENIED, Confirmation.UNKNOWN
 REMAP = Finding(Family.nvml, "REMAP_FAILED", "GPU-1", "a row could not be remapped")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.transport.connection import BODY_BYTES, BadAnswer, Connection, Response, _context
-from tests.unit.agent.authority import Authority, found_authority
-from tests.unit.agent.fakes import FakeEventBridge
+from tests.support.agent_fakes import FakeEventBridge
+from tests.support.authority import Authority, found_authority
 
 Serve = Callable[..., "Server"]
 

@@ -11,14 +11,10 @@ from nodeheal.agent.commands.copy_credentials import copy_credentials
 from nodeheal.agent.main import main
 from nodeheal.agent.transport.credentials import CredentialChain
 from nodeheal.agent.transport.sigv4 import Credentials
-from tests.unit.agent.fakes import FakeTime
+from tests.support.agent_fakes import FakeTime
+from tests.support.credential_profiles import ME, profile
 
-ME = pwd.getpwuid(os.geteuid()).pw_name
 DONE, NOT_COPIED = 0, 1
-
-
-def profile(access_key: str, name: str = "default") -> str:
-    return f"[{name}]\naws_access_key_id = {access_key}\naws_secret_access_key = 50%off\naws_session_token = t=\n"
 
 
 @pytest.fixture

@@ -11,9 +11,7 @@ import pytest
 
 from nodeheal.agent.transport.credentials import CredentialChain, NoCredentials
 from nodeheal.agent.transport.sigv4 import Credentials
-from tests.unit.agent.fakes import FakeTime
-
-KEYS = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "token"}
+from tests.support.agent_fakes import KEYS, FakeTime
 
 
 class FakeMetadata:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from stacks.settings import REPOSITORY
-from tests.unit.agent.fakes import NodeFolder
-from tests.unit.agent.test_prometheus import everything
+from tests.support.agent_fakes import NodeFolder
+from tests.unit.agent.metrics_page import everything
 
 FOLDER = REPOSITORY / "docs" / "dashboards"
 DASHBOARDS = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}

@@ -24,9 +24,8 @@ from nodeheal.agent.transport.sender import BACKOFF_LIMIT_SECONDS, COMPLAINT_SEC
 from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.signed_event import SignedEvent
 from nodeheal.services.intake.verify_event import verify
-from tests.unit.agent.fakes import START, Answer, FakeEventBridge, FakeTime, bus_at, eventually, xid_event
-from tests.unit.agent.test_credentials import KEYS
-from tests.unit.signing import Keys as NodeKeys
+from tests.support.agent_fakes import KEYS, START, Answer, FakeEventBridge, FakeTime, bus_at, eventually, xid_event
+from tests.support.signing import Keys as NodeKeys
 
 
 @pytest.fixture

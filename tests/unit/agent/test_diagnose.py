@@ -15,8 +15,8 @@ import pytest
 from nodeheal.agent.commands.parser import EXIT_USAGE
 from nodeheal.agent.transport.spool import Spool
 from sandbox.toml import toml
-from tests.unit.agent.fakes import IDENTITY, FakeEventBridge, NodeFolder, eventually
-from tests.unit.parsers.test_dcgm_diag import dcgm_4
+from tests.support.agent_fakes import IDENTITY, FakeEventBridge, NodeFolder, eventually
+from tests.support.dcgm_documents import dcgm_4
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -11,7 +11,7 @@ from nodeheal.agent.checks.check import CheckResult, Place
 from nodeheal.agent.checks.disk import CHECK, Mount, judge, parse_mountinfo, parse_mounts
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.runtime.thresholds import DISK_FULL
-from tests.unit.agent.fakes import CONFIG
+from tests.support.agent_fakes import CONFIG
 
 ROOT = "22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p1 {}"
 

@@ -15,8 +15,8 @@ from nodeheal.agent.commands.doctor import Sign, Trial, doctor, trial_of, tried
 from nodeheal.agent.main import main
 from nodeheal.contract import names
 from sandbox.toml import toml
-from tests.unit.agent.fakes import CONFIG, IDENTITY, USER_ID, FakeEventBridge, NodeFolder
-from tests.unit.agent.fakes import Answer as BusAnswer
+from tests.support.agent_fakes import CONFIG, IDENTITY, USER_ID, FakeEventBridge, NodeFolder
+from tests.support.agent_fakes import Answer as BusAnswer
 
 PLACE = Place(CONFIG, run_tool)
 

@@ -10,7 +10,7 @@ from nodeheal.agent.transport import event as said
 from nodeheal.contract import health_event as contract
 from nodeheal.contract.vocabulary import Check, Family, Verdict
 from nodeheal.parsers.finding import Finding, Report
-from tests.unit.agent.fakes import IDENTITY, START, XID_79
+from tests.support.agent_fakes import IDENTITY, START, XID_79
 
 EVENT_FACTORY = said.EventFactory(IDENTITY, "boot-1")
 FINDING = Finding(Family.xid, "79", "0000:b9:00.0", XID_79)

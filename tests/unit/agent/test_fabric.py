@@ -22,11 +22,12 @@ from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.agent.diagnostics.fabric import FabricTest
 from nodeheal.agent.node_commands import fabric as fabric_order
 from nodeheal.agent.runtime import probe
-from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, FabricTestRequest, judge_pair
+from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.finding import Report
-from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
-from tests.unit.parsers.goldens import efa_cards, golden
+from tests.support.agent_fakes import FakeEventBridge, NodeFolder
+from tests.support.fabric_orders import order
+from tests.support.goldens import efa_cards, golden
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "test-fabric.json"
 PEER = "10.0.0.8"
@@ -98,10 +99,6 @@ class Nodes:
 
     def run(self, **parameters: Any) -> FabricAnswer:
         return answer_of(self.start(**parameters))
-
-
-def order(**parameters: Any) -> FabricTestRequest:
-    return FabricTestRequest(**{"role": FabricRole.SERVE, **parameters})
 
 
 def answer_of(process: "subprocess.Popen[str]") -> FabricAnswer:

@@ -17,8 +17,7 @@ from nodeheal.agent.transport.fallback import EVENTS_A_TRY, Fallback
 from nodeheal.agent.transport.sender import Sender
 from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.vocabulary import Verdict
-from tests.unit.agent.fakes import PLAIN, START, FakeEventBridge, FakeTime, bus_at, xid_event
-from tests.unit.agent.test_credentials import KEYS
+from tests.support.agent_fakes import KEYS, PLAIN, START, FakeEventBridge, FakeTime, bus_at, xid_event
 
 PATIENCE = 120.0
 TOPIC = "arn:aws:sns:eu-central-1:111122223333:nodeheal-node-fallback"

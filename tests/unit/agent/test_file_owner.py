@@ -13,7 +13,7 @@ from nodeheal.agent.runtime.compose import open_spool
 from nodeheal.agent.runtime.config import AgentConfig, load
 from nodeheal.agent.runtime.file_owner import as_owner_of
 from nodeheal.agent.transport.spool import FILE_NAME
-from tests.unit.agent.fakes import NodeFolder, xid_event
+from tests.support.agent_fakes import NodeFolder, xid_event
 
 AGENT_UID, AGENT_GID = 64_001, 64_002
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.checks.file_tail import LINE_BYTES, RETIRED_SECONDS, FileTail
-from tests.unit.agent.fakes import BANNER, kernel_line
+from tests.support.agent_fakes import BANNER, kernel_line
 
 
 @pytest.fixture

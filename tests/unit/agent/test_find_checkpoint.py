@@ -20,8 +20,8 @@ from nodeheal.operations.find_checkpoint import ANSWER_SECONDS
 from nodeheal.operations.look_at_directory import ANSWER_SECONDS as SIGHT_SECONDS
 from nodeheal.services.jobs.see_directory import AGAIN_SECONDS
 from sandbox.toml import toml
-from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
-from tests.unit.checkpoints import trees
+from tests.support import checkpoint_trees as trees
+from tests.support.agent_fakes import FakeEventBridge, NodeFolder
 
 DOCUMENT = json.loads((Path(__file__).parents[3] / "packaging" / "ssm" / "find-checkpoint.json").read_text())
 Ended = subprocess.CompletedProcess[str]

@@ -14,7 +14,7 @@ from nodeheal.agent.transport.metrics import Publisher
 from nodeheal.agent.transport.prometheus import Exporter
 from nodeheal.agent.transport.sender import Sender
 from nodeheal.agent.transport.spool import Spool
-from tests.unit.agent.fakes import IDENTITY, FakeTime, eventually, public_key, xid_event
+from tests.support.agent_fakes import IDENTITY, FakeTime, eventually, public_key, xid_event
 
 
 class Notes:

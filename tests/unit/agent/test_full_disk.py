@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.agent.fakes import PATIENCE_SECONDS, FakeEventBridge, NodeFolder, eventually, kernel_line
+from tests.support.agent_fakes import PATIENCE_SECONDS, FakeEventBridge, NodeFolder, eventually, kernel_line
 
 SIZE_BYTES = 512 * 1024
 BEFORE, AFTER = range(0x10), range(0x10, 0x40)  # the second lot is far more than what is left of a page

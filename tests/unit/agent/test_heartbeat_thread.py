@@ -23,8 +23,9 @@ from nodeheal.agent.transport.heartbeat_client import (
 )
 from nodeheal.agent.transport.heartbeat_thread import PATIENCE_SECONDS, HeartbeatThread
 from nodeheal.contract.signature import KEPT_SECONDS
-from tests.unit.agent.fakes import (
+from tests.support.agent_fakes import (
     IDENTITY,
+    KEYS,
     PUBLIC_KEY,
     START,
     USER_ID,
@@ -33,9 +34,7 @@ from tests.unit.agent.fakes import (
     eventually,
     public_key,
 )
-from tests.unit.agent.test_credentials import KEYS
-
-EVERY = 60.0
+from tests.support.agent_loop import EVERY
 
 
 @pytest.fixture

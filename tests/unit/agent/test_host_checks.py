@@ -25,7 +25,7 @@ from nodeheal.agent.runtime.thresholds import RDMA_ERRORS
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.faults.catalog import find
-from tests.unit.agent.fakes import CONFIG
+from tests.support.agent_fakes import CONFIG
 
 RAM_CORRECTED, RDMA_MANY = int(RAM_CORRECTED_LIMIT.default), int(RDMA_ERRORS.default)
 PORT = "class/infiniband/rdmap79s0/ports/1"

@@ -12,7 +12,7 @@ from nodeheal.agent.checks import host_load
 from nodeheal.agent.checks.check import CheckResult, Place, State
 from nodeheal.agent.checks.host_load import OLDEST_SECONDS, gauges, parse_cpu, parse_disks, parse_network
 from nodeheal.agent.checks.tools import run_tool
-from tests.unit.agent.fakes import CONFIG
+from tests.support.agent_fakes import CONFIG
 
 NETWORK = """Inter-|   Receive                                                |  Transmit
  face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed

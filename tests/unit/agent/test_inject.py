@@ -1,37 +1,16 @@
 """`nodeheal-agent run inject`: a drill is written where the agent reads, and only where drills are taken."""
 
-import base64
 import json
-import time
 from pathlib import Path
 
 import pytest
 
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.parsers.kernel_line import parse_message, parse_syslog_line
-from sandbox.toml import toml
-from tests.unit.agent.documents import Ended, run_document
-from tests.unit.agent.fakes import NodeFolder
+from tests.support.agent_commands import XID_79, inject, log_of
+from tests.support.agent_fakes import NodeFolder
 
 REPOSITORY = Path(__file__).parents[3]
-XID_79 = f'NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, it\'s a "drill"; $(reboot) {DRILL_MARK}'
-
-
-def log_of(node: NodeFolder, kind: str = "file", drills: bool = True) -> Path:
-    """The node's kernel log, with the configuration that names it."""
-    log = node.directory / "injected.log"
-    log.touch()
-    changes = {"kernel_log": [{"kind": kind, "path": str(log)}], "drills": drills}
-    node.config_file.write_text(toml(node.config() | changes))
-    return log
-
-
-def inject(node: NodeFolder, line: str | bytes = XID_79, boot: str = "boot-1", expires_in: float = 60) -> Ended:
-    """As the SSM document does."""
-    raw = line if isinstance(line, bytes) else line.encode()
-    encoded = base64.urlsafe_b64encode(raw).decode().rstrip("=")
-    values = {"Line": encoded, "BootId": boot, "ExpiresAt": str(int(time.time() + expires_in))}
-    return run_document(node, "inject-fault", values)
 
 
 def test_a_drill_reads_as_the_kernels_own_line(node: NodeFolder) -> None:

@@ -20,8 +20,8 @@ from nodeheal.agent.runtime.config import load
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.parsers.dcgm_dmon import read_rows
 from sandbox.toml import toml
-from tests.unit.agent.documents import script_of
-from tests.unit.agent.fakes import NodeFolder
+from tests.support.agent_documents import script_of
+from tests.support.agent_fakes import NodeFolder
 
 REPOSITORY = Path(__file__).parents[3]
 XID = {"Gpu": "1", "Field": "230", "Value": "79"}

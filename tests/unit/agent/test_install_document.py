@@ -17,8 +17,8 @@ import pytest
 from nodeheal import __version__
 from nodeheal.agent.units import NAMES
 from sandbox.toml import toml
-from tests.unit.agent.fakes import NodeFolder
-from tests.unit.agent.node_root import DOCUMENT, REPOSITORY, NodeRoot, executable, script_of
+from tests.support.agent_fakes import NodeFolder
+from tests.support.node_root import DOCUMENT, REPOSITORY, NodeRoot, executable, script_of
 
 # The versions that the wheelhouse of these tests holds. pip cannot install BROKEN; the agent of CRASHES ends at once.
 FIRST, SECOND, BROKEN, CRASHES = "1.0", "2.0", "3.0", "4.0"

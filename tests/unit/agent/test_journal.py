@@ -22,8 +22,8 @@ from nodeheal.agent.runtime.config import KernelLog
 from nodeheal.agent.transport.event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK
 from sandbox.toml import toml
-from tests.unit.agent.fakes import IDENTITY, XID_79, FakeEventBridge, FakeTime, NodeFolder, eventually
-from tests.unit.agent.test_agent_process import AgentProcess
+from tests.support.agent_fakes import IDENTITY, XID_79, FakeEventBridge, FakeTime, NodeFolder, eventually
+from tests.support.agent_process import AgentProcess
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernel_logs"
 OLD_BOOT, BOOT = "0a1b2c3d-0000-4000-8000-000000000001", "0a1b2c3d-0000-4000-8000-000000000002"

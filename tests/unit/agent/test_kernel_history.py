@@ -15,7 +15,7 @@ from nodeheal.agent.runtime.config import KernelLog
 from nodeheal.agent.transport.event import HealthEvent
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
-from tests.unit.agent.fakes import IDENTITY, FakeTime, NodeFolder, xid
+from tests.support.agent_fakes import IDENTITY, FakeTime, NodeFolder, xid
 
 XID_OF = "NVRM: Xid (PCI:0000:b9:00): {}, pid=1, name=python"
 

@@ -25,7 +25,7 @@ from nodeheal.agent.transport.event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
-from tests.unit.agent.fakes import BANNER, IDENTITY, START, XID_79, FakeTime, NodeFolder, kernel_line, xid
+from tests.support.agent_fakes import BANNER, IDENTITY, START, XID_79, FakeTime, NodeFolder, kernel_line, xid
 
 
 def check_on(node: NodeFolder, time: FakeTime, saved: dict[str, object] | None = None) -> KernelLogCheck:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.main import main
-from tests.unit.checkpoints import trees
+from tests.support import checkpoint_trees as trees
 
 
 def test_it_prints_the_newest_whole_one_and_says_what_it_skipped(

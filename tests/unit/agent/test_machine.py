@@ -6,7 +6,7 @@ import pytest
 
 from nodeheal.agent.identity.machine import identity
 from nodeheal.agent.runtime.config import LABELS, load
-from tests.unit.agent.test_config import written
+from tests.support.agent_config import written
 
 OPEN_DRIVER = (
     "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build  (dvs@U22)  Sat May 24 2025\n"

@@ -19,8 +19,7 @@ from nodeheal.agent.transport import aws_client, metrics
 from nodeheal.agent.transport.aws_client import AwsClient
 from nodeheal.agent.transport.credentials import CredentialChain
 from nodeheal.agent.transport.metrics import PUBLISHED, NodeMetrics, Publisher, following, request
-from tests.unit.agent.fakes import IDENTITY, START, FakeEventBridge, FakeTime, eventually
-from tests.unit.agent.test_credentials import KEYS
+from tests.support.agent_fakes import IDENTITY, KEYS, START, FakeEventBridge, FakeTime, eventually
 
 NODE = IDENTITY.node_id
 GAUGES = {

@@ -12,8 +12,8 @@ from nodeheal.agent.commands.node_command import REQUEST_ID
 from nodeheal.agent.commands.parser import EXIT_USAGE
 from nodeheal.agent.main import EXIT_BROKEN, main
 from nodeheal.agent.node_commands import all_commands
-from tests.unit.agent.documents import DOCUMENTS
-from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
+from tests.support.agent_documents import DOCUMENTS
+from tests.support.agent_fakes import FakeEventBridge, NodeFolder
 
 # What somebody writes who adds an order.
 COUNT = '''"""`nodeheal-agent run count`: counts to a number."""

@@ -32,8 +32,8 @@ from nodeheal.contract import health_event as contract
 from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
 from nodeheal.domain.faults.catalog import catalog
 from sandbox.toml import toml
-from tests.unit.agent.fakes import CONFIG, IDENTITY, FakeEventBridge, NodeFolder, eventually
-from tests.unit.agent.test_agent_process import AgentProcess
+from tests.support.agent_fakes import CONFIG, IDENTITY, FakeEventBridge, NodeFolder, eventually
+from tests.support.agent_process import AgentProcess
 
 AGENT_UID, AGENT_GID, STRANGER = 64_001, 64_002, 64_003
 EXAMPLES = Path(__file__).parents[3] / "examples" / "checks"

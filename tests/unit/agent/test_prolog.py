@@ -27,10 +27,10 @@ from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
 from nodeheal.parsers.finding import Finding, Report
 from nodeheal.services.intake.ingest import Ingested, ingest
 from sandbox.toml import toml
-from tests.unit.agent.fakes import IDENTITY, START, FakeEventBridge, NodeFolder, eventually
-from tests.unit.builders import ACT, FrozenClock, memory_ports
-from tests.unit.builders import node as a_node
-from tests.unit.parsers.test_dcgm_diag import dcgm_4
+from tests.support.agent_fakes import IDENTITY, START, FakeEventBridge, NodeFolder, eventually
+from tests.support.builders import ACT, FrozenClock, memory_ports
+from tests.support.builders import node as a_node
+from tests.support.dcgm_documents import dcgm_4
 
 FULL = CheckResult((Problem(Finding(Family.host, "disk_full", "/", "no room")),))
 SKEW = CheckResult((Problem(Finding(Family.host, "clock_skew", None, "late by a minute")),))

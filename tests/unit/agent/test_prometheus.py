@@ -7,50 +7,21 @@ import math
 import re
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
 
 from nodeheal import __version__
-from nodeheal.agent.checks.check_result import CheckResult
-from nodeheal.agent.identity.node_identity import Identity
-from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.transport import prometheus
 from nodeheal.agent.transport.gauges import Sample
-from nodeheal.agent.transport.heartbeat_client import Heartbeat, HeartbeatItem
-from nodeheal.agent.transport.heartbeat_thread import HeartbeatThread
-from nodeheal.agent.transport.metrics import PUBLISHED
-from nodeheal.agent.transport.prometheus import HELP, Exporter, metrics
-from nodeheal.contract.vocabulary import Provider, SchedulerKind
+from nodeheal.agent.transport.prometheus import HELP, Exporter
+from tests.support.agent_fakes import NodeFolder, eventually
 from tests.unit.agent.exposition import Family, Labels, parse
-from tests.unit.agent.fakes import NodeFolder, eventually, public_key
-from tests.unit.agent.test_heartbeat_thread import EVERY
-from tests.unit.agent.test_loop import REMAP, Run
+from tests.unit.agent.metrics_page import WHO, everything, exposition
 
 GAUGES = {"cpu_used_percent": 45.0}
-WHO = Identity("mi-0a1b", "training", "a100", Provider.hybrid, SchedulerKind.ECS, None, {})
 NODE = frozenset({("node", "mi-0a1b"), ("pool", "a100")})
-
-
-class Served:
-    """What an exporter collects, without its HTTP."""
-
-    def __init__(self, who: Identity, gauges: Mapping[str, float], samples: Iterable[Sample]) -> None:
-        self._found = list(metrics(who, gauges, samples))
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the metrics to prometheus_client."""
-        return iter(self._found)
-
-
-def exposition(who: Identity, gauges: Mapping[str, float], samples: Iterable[Sample]) -> str:
-    registry = CollectorRegistry()
-    registry.register(Served(who, gauges, samples))
-    return generate_latest(registry).decode()
 
 
 def served(gauges: Mapping[str, float], *samples: Sample) -> dict[str, dict[Labels, float]]:
@@ -60,17 +31,6 @@ def served(gauges: Mapping[str, float], *samples: Sample) -> dict[str, dict[Labe
     return {
         name: {labels - NODE: value for labels, value in family.samples.items()} for name, family in families.items()
     }
-
-
-class AcceptingItem(HeartbeatItem):
-    """The item of a table that takes every heartbeat, without a network."""
-
-    def __init__(self) -> None:
-        pass
-
-    def write(self, heartbeat: Heartbeat) -> float | None:
-        """Take it."""
-        return None
 
 
 def labels(**given: str) -> Labels:
@@ -163,24 +123,6 @@ def test_samples_of_the_agent_are_served_beside_what_checks_measure() -> None:
 
 def test_a_measure_of_a_check_that_nobody_knows_is_served_with_a_help_text() -> None:
     assert parse(exposition(WHO, {"room_temperature_celsius": 21.0}, ()))["nodeheal_room_temperature_celsius"].help
-
-
-def everything(node: NodeFolder) -> dict[str, Family]:
-    """All that an agent serves whose checks measure all that they can, with a training job and a fault."""
-    gauges = dict.fromkeys((f"{name}:0" if name.startswith("gpu_") else name for name in PUBLISHED), 1.0)
-    del gauges["disk_used_percent"]
-    gauges |= {"disk_used_percent:/": 1.0, "training_step_age_seconds:llama/3": 1.0}
-    look = CheckResult(
-        gauges=gauges, called={"gpu:0": {"pci": "0000:10:00.0", "uuid": "GPU-0", "serial": "1651323000001"}}
-    )
-    run = Run(node)
-    run.look(look, 2)
-    run.look(replace(look, problems=(REMAP[0],)))
-    run.agent._sender._note(1, 0)
-    heartbeat_thread = HeartbeatThread(AcceptingItem(), public_key, "boot-1", EVERY, Clock(), lambda: None)
-    heartbeat_thread.heartbeat()
-    who = replace(WHO, product="H100")
-    return parse(exposition(who, run.agent.gauges(), (*run.agent.samples(), *heartbeat_thread.samples())))
 
 
 def test_every_metric_has_its_own_help_text_and_every_help_text_a_metric(node: NodeFolder) -> None:

@@ -11,8 +11,8 @@ from nodeheal.contract import health_event, names
 from nodeheal.contract.health_event import HealthEvent, NodeFact
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.services.intake.ingest import Ingested, ingest
+from tests.support.builders import ACT, memory_ports
 from tests.unit.agent.record_events import RECORDS
-from tests.unit.builders import ACT, memory_ports
 
 RELEASES = sorted(RECORDS.glob("*.jsonl"))
 MODELS: dict[str, type[NodeFact]] = {

@@ -16,8 +16,8 @@ from nodeheal.agent.runtime.compose import event_bus, open_spool
 from nodeheal.agent.runtime.config import load
 from nodeheal.contract import words
 from nodeheal.operations import reset_gpu as verb
-from tests.unit.agent.documents import DOCUMENTS, run_document
-from tests.unit.agent.fakes import START, FakeEventBridge, FakeTime, NodeFolder
+from tests.support.agent_documents import DOCUMENTS, run_document
+from tests.support.agent_fakes import START, FakeEventBridge, FakeTime, NodeFolder
 
 # The driver's own words: issue 118 of NVIDIA/gpu-operator, issue 1690 of NVIDIA/NVSentinel, and the MIG User Guide.
 RESET = "GPU 00000000:B9:00.0 was successfully reset.\nAll done.\n"

@@ -16,11 +16,10 @@ from nodeheal.agent.evidence import host_snapshot
 from nodeheal.agent.evidence.evidence_commands import evidence_commands
 from nodeheal.agent.runtime.config import load
 from nodeheal.agent.transport.spool import Spool
-from tests.unit.agent.fakes import FakeTime, NodeFolder
-from tests.unit.agent.test_checkpoint import ask
-from tests.unit.agent.test_checkpoint import requests as requests
-from tests.unit.agent.test_copy_credentials import ME, profile
-from tests.unit.agent.test_inject import inject, log_of
+from tests.support.agent_commands import ask, inject, log_of
+from tests.support.agent_commands import requests as requests
+from tests.support.agent_fakes import FakeTime, NodeFolder
+from tests.support.credential_profiles import ME, profile
 
 SECRET = "aws_secret_access_key = of root"
 AGENT = Path(host_snapshot.__file__).parents[1]

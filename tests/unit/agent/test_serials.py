@@ -8,8 +8,8 @@ from nodeheal.agent.checks.check_result import CheckResult, Problem
 from nodeheal.agent.identity.serials import Serials
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
-from tests.unit.agent.fakes import NodeFolder, xid
-from tests.unit.agent.test_loop import Run
+from tests.support.agent_fakes import NodeFolder, xid
+from tests.support.agent_loop import Run
 
 PCI, UUID, SERIAL = "0000:b9:00.0", "GPU-aaaa", "1651323000001"
 GPU = CheckResult(called={"gpu:0": {"pci": PCI, "uuid": UUID, "serial": SERIAL}})

@@ -22,8 +22,7 @@ from nodeheal.agent.transport.aws_client import AwsClient
 from nodeheal.agent.transport.credentials import CredentialChain
 from nodeheal.agent.transport.heartbeat_client import OLD_KEYS, HeartbeatItem, HeartbeatRejected, PublicKey
 from nodeheal.contract.signature import KEPT_SECONDS, signed_bytes
-from tests.unit.agent.fakes import IDENTITY, USER_ID, FakeEventBridge, FakeTime
-from tests.unit.agent.test_credentials import KEYS
+from tests.support.agent_fakes import IDENTITY, KEYS, USER_ID, FakeEventBridge, FakeTime
 
 EVENT = '{"node_id":"mi-1","evidence":"é \\\\ \\""}'
 

@@ -15,7 +15,7 @@ from nodeheal.agent.checks.check_process import _detach_from_agent
 from nodeheal.agent.main import EXIT_CANNOT_START
 from nodeheal.agent.runtime.single_instance import AlreadyRunning, claim
 from sandbox.toml import toml
-from tests.unit.agent.fakes import PATIENCE_SECONDS, FakeEventBridge, NodeFolder, eventually, xid
+from tests.support.agent_fakes import PATIENCE_SECONDS, FakeEventBridge, NodeFolder, eventually, xid
 
 COMMAND = [sys.executable, "-m", "nodeheal.agent.main"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from nodeheal.agent.transport.event import EventFactory
 from nodeheal.agent.transport.spool import AGAIN_SECONDS, FILE_NAME, Spool
-from tests.unit.agent.fakes import IDENTITY, START, FakeTime, xid_event
+from tests.support.agent_fakes import IDENTITY, START, FakeTime, xid_event
 
 EVENT_FACTORY = EventFactory(IDENTITY, "boot-1")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.runtime.stream import NotRun, stream
-from tests.unit.agent.fakes import eventually
+from tests.support.agent_fakes import eventually
 
 SECONDS = 10.0
 

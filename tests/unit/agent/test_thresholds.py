@@ -17,7 +17,7 @@ from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.runtime import probe, thresholds
 from nodeheal.agent.runtime.config import AgentConfig, ConfigError, parse
 from nodeheal.agent.runtime.thresholds import THRESHOLDS, Threshold, default_limit
-from tests.unit.agent.fakes import CONFIG
+from tests.support.agent_fakes import CONFIG
 
 MINIMAL: dict[str, Any] = {
     "node_id": "mi-0a1b2c3d4e5f67890",

@@ -18,7 +18,7 @@ from nodeheal.checkpoints.found import Listing, listing_of
 from nodeheal.checkpoints.place import why_not_plain
 from nodeheal.checkpoints.search import JUDGED_AT_MOST, list_checkpoints
 from nodeheal.contract.vocabulary import CheckpointFormat
-from tests.unit.checkpoints import trees
+from tests.support import checkpoint_trees as trees
 
 AUTO = CheckpointFormat.auto
 NAMES = [

@@ -10,7 +10,7 @@ import pytest
 from nodeheal.checkpoints.found import Listing
 from nodeheal.checkpoints.search import list_checkpoints
 from nodeheal.contract.vocabulary import CheckpointFormat
-from tests.unit.checkpoints import trees
+from tests.support import checkpoint_trees as trees
 
 BUILDERS: dict[str, Callable[..., Path]] = {
     "megatron": trees.megatron,

@@ -17,8 +17,8 @@ from nodeheal.operations import diagnose, find_checkpoint, freeze_evidence, rese
 from nodeheal.ports.commands import Command
 from nodeheal.services.jobs import ask_for_checkpoint
 from stacks.settings import REPOSITORY
-from tests.twins.test_world import LLAMA
-from tests.unit.builders import NOW
+from tests.support.aws_world import LLAMA
+from tests.support.builders import NOW
 
 ACCUSED = Accusation(family=Family.xid, code="74", component="0000:b9:00.0", boot_id="boot-1", source="kernel_log")
 UPLOAD = sign_upload("incidents/inc-1/inc-1-2.tar.gz", 1_000, NOW + timedelta(seconds=90))

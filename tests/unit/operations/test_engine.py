@@ -13,9 +13,9 @@ from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.operations.engine import begin, conclude, reconcile
 from nodeheal.operations.handler import World
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import ACT, commands_in, waiting
-from tests.unit.step_functions import run_diagnostics
-from tests.unit.test_steps import A, B, Incident
+from tests.support.builders import ACT, commands_in, waiting
+from tests.support.incident_steps import A, B, Incident
+from tests.support.step_functions import run_diagnostics
 
 
 class Diagnosing(Incident):

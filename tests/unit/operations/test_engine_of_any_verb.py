@@ -18,7 +18,7 @@ from nodeheal.operations import engine, verbs
 from nodeheal.operations.handler import Facts, Handler, Result, World, read_time, step_result
 from nodeheal.operations.record import start_waiting
 from nodeheal.services.jobs.job_steps import job_step_result
-from tests.unit.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, under_way, xid
+from tests.support.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, under_way, xid
 
 NODE = xid().node_id
 NEXT = Decision(step=Step.DIAGNOSE, reason="so", node_id=NODE)

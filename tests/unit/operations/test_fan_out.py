@@ -14,8 +14,8 @@ from nodeheal.domain.operation import Operation, OperationState, job_owner, node
 from nodeheal.operations import fan_out
 from nodeheal.operations.steps import check_nodes
 from nodeheal.services.intake import wakeup
+from tests.support.builders import ACT, CHECK, NOW, SHARED_FACTS, memory_ports, named, node, stored_node, xid
 from tests.support.jobs import ecs_job
-from tests.unit.builders import ACT, CHECK, NOW, SHARED_FACTS, memory_ports, named, node, stored_node, xid
 
 GANG = 256
 ASKED = "llama-1-0-check"

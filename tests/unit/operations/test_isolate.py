@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.results import Isolated, StepResult
-from nodeheal.contract.vocabulary import NodeState, Outcome, VerbName
+from nodeheal.contract.vocabulary import NodeState, Outcome, Refusal, VerbName
 from nodeheal.domain.errors import NotEnrolled, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState
@@ -16,9 +16,23 @@ from nodeheal.operations import isolate
 from nodeheal.operations.gang import GangFacts, GangRecord, record_of
 from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, scheduler_in, stored_node, under_way
-from tests.unit.test_isolation_storm import FIRST, NAMES, SECOND, STORM, Storm
-from tests.unit.test_steps import A
+from nodeheal.services.steps import save_node
+from tests.support.builders import (
+    ACT,
+    NOW,
+    FrozenClock,
+    memory_ports,
+    node,
+    scheduler_in,
+    started_job,
+    stored_node,
+    stored_run,
+    under_way,
+)
+from tests.support.incident_steps import A, Incident
+from tests.support.isolation_storm import FIRST, NAMES, SECOND, STORM, Storm
+from tests.support.jobs import ecs_job
+from tests.support.step_functions import isolate_node
 
 PLACE = f"placement-of-{A}"
 DRAINED: dict[str, Any] = {"drained_at": NOW, "by_us": True, "placement": PLACE}
@@ -225,3 +239,21 @@ def test_a_first_in_line_for_which_no_slot_is_left_is_refused(monkeypatch: pytes
 
     assert (it.ended(FIRST), it.draining) == (Outcome.REFUSED, [])
     assert STORM.default_pool.budget.max_nodes > len(NAMES)
+
+
+@pytest.mark.parametrize(("ended", "outcome"), [(False, Outcome.REFUSED), (True, Outcome.DONE)])
+def test_a_job_that_came_to_the_node_while_its_incident_waited_is_not_taken_down(ended: bool, outcome: Outcome) -> None:
+    it = Incident()
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+    save_node(it.ports, it.node(A), job_id=None)
+    started_job(ecs_job("other", "demo", "training", "trainer:1", "trainer", 1), [it.node(A)], it.ports)
+    if ended:
+        run = stored_run(it.ports, "other", 1)
+        it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], status="STOPPED")))
+
+    isolate_node(it.request(), it.ports, it.policy)
+
+    assert it.resumed().outcome is outcome
+    assert not it.resumed().refused_for(Refusal.EXTERNAL_REMEDIATOR)
+    assert (it.node(A).state is NodeState.ISOLATED) == ended

@@ -19,8 +19,8 @@ from nodeheal.operations.replace import Phase as Replacing
 from nodeheal.operations.stop_start import Phase
 from nodeheal.ports import Ports
 from nodeheal.services.saving import change_node, node_of
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way
-from tests.unit.operations.test_observe import unwanted
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way
+from tests.support.observed_operations import unwanted
 
 A = "i-0a1b2c3d4e5f60718"
 SOON = NOW + timedelta(minutes=5)

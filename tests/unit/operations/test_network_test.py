@@ -14,8 +14,8 @@ from nodeheal.operations import fan_out, network_test
 from nodeheal.operations.diagnose import DiagnosisAnswer
 from nodeheal.operations.handler import Facts, World
 from nodeheal.ports import Ports
-from tests.unit.builders import ACT, NOW, FrozenClock, commands_in, job_under_way, memory_ports, node
-from tests.unit.test_steps import A, B
+from tests.support.builders import ACT, NOW, FrozenClock, commands_in, job_under_way, memory_ports, node
+from tests.support.incident_steps import A, B
 
 WANTED = Fabric(min_mb_per_second=1_000, min_all_reduce_mb_per_second=500)
 

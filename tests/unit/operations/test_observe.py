@@ -1,6 +1,5 @@
 """What each verb makes of its facts, and what it writes when it ends."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -56,11 +55,10 @@ from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.jobs.job_steps import QUICK_SECONDS
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.saving import change_node
-from tests.unit.builders import (
+from tests.support.builders import (
     ACT,
     NOW,
     SHARED_FACTS,
-    FrozenClock,
     commands_in,
     gang_under_way,
     job_under_way,
@@ -73,24 +71,14 @@ from tests.unit.builders import (
     under_way,
     xid,
 )
-from tests.unit.test_steps import LLAMA, A, B, Incident
-from tests.workflows.job_cluster import SHARED
+from tests.support.incident_steps import LLAMA, A, B, Incident
+from tests.support.job_cluster import SHARED
+from tests.support.observed_operations import ended, ports, saved, unwanted
+
+__all__ = ["ports"]  # fixtures
 
 SPEED = {"h2d_gib_s": 50.0}
 SLOW = {"h2d_gib_s": 25.0}
-
-
-@pytest.fixture
-def ports() -> Ports:
-    made = memory_ports(FrozenClock())
-    for name in (A, B):
-        made.nodes.save(node(name))
-    return made
-
-
-def unwanted(*given: Any) -> Any:
-    """A call that nobody should make."""
-    pytest.fail(f"{given}")
 
 
 def observed(handler: Handler, operation: Operation, facts: Facts) -> Any:
@@ -212,22 +200,6 @@ def test_a_job_stands_in_line_once_and_its_other_operations_go_on(ports: Ports) 
 
 def run_of(ports: Ports, job: Job = LLAMA) -> Run:
     return started_job(job, [node(A), node(B)], ports)
-
-
-def saved(ports: Ports, run: Run) -> Run:
-    """The run as it is now, over what is stored."""
-    stored = ports.jobs.get_run(run.job_id, run.number)
-    assert stored is not None and ports.jobs.save_run(replace(run, version=stored.version))
-    return run
-
-
-def ended(run: Run, exit_code: int = 1, cause: Sequence[EndCause] = (), reason: str = "") -> Run:
-    """The same run, whose ranks have all stopped."""
-    tasks = tuple(
-        replace(task, status="STOPPED", exit_code=exit_code, end_causes=tuple(cause), stop_reason=reason)
-        for task in run.tasks
-    )
-    return replace(run, tasks=tasks)
 
 
 def test_a_rank_whose_node_has_rebooted_is_not_waited_for(ports: Ports) -> None:

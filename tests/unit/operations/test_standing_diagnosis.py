@@ -13,10 +13,10 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import ACT, commands_in, take_diagnostics, xid
-from tests.unit.step_functions import reboot_node, run_diagnostics
-from tests.unit.test_decide import Story
-from tests.unit.test_steps import A, Incident
+from tests.support.builders import ACT, commands_in, take_diagnostics, xid
+from tests.support.incident_steps import A, Incident
+from tests.support.recovery_story import Story
+from tests.support.step_functions import reboot_node, run_diagnostics
 
 
 class Rebooted(Incident):

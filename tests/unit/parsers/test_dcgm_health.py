@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.dcgm_health import parse_health
-from tests.unit.parsers.goldens import cut_off, golden, names
+from tests.support.goldens import cut_off, golden, names
 
 
 def health(overall: str, word: str = "", system: str = "Memory system", *lines: str) -> str:

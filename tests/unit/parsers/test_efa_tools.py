@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.efa_tools import EFA_COUNTERS, IB_COUNTERS, parse_efa, parse_efa_tree
 from nodeheal.parsers.finding import Report
-from tests.unit.parsers.goldens import cut_off, golden, names
+from tests.support.goldens import cut_off, golden, names
 
 ROOT = "/sys/class/infiniband"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.fi_pingpong import Ended, is_nobody_there, parse_pingpong, read_rows
 from nodeheal.parsers.finding import Report
-from tests.unit.parsers.goldens import golden, names
+from tests.support.goldens import golden, names
 
 WELL, BADLY, HUNG = Ended(0), Ended(1), Ended(-9, 60.0)
 

@@ -14,7 +14,7 @@ from nodeheal.parsers.kernel_line import (
     parse_message,
     parse_syslog_line,
 )
-from tests.unit.agent.fakes import BANNER, XID_79, kernel_line
+from tests.support.agent_fakes import BANNER, XID_79, kernel_line
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Report
 from nodeheal.parsers.neuron_tools import parse_neuron, parse_neuron_tree
-from tests.unit.parsers.goldens import cut_off, golden, names
+from tests.support.goldens import cut_off, golden, names
 
 ROOT = "/sys/devices/virtual/neuron_device"
 DEVICES = {"neuron_sysfs_healthy.txt": 2, "neuron_monitor_healthy.json": 2, "neuron_ls_healthy.json": 16}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Report
 from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
-from tests.unit.parsers.goldens import cut_off, golden, names
+from tests.support.goldens import cut_off, golden, names
 
 UUID = "GPU-0f0c4b2e-7d1a-4c35-9b6e-0a1b2c3d4e50"
 EXPECTED = {

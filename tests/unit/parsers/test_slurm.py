@@ -11,7 +11,7 @@ import pytest
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode, job_format, parse_jobs, parse_nodes
 from nodeheal.parsers.slurm_report import CHARACTERS, pack, unpack
-from tests.unit.builders import xid
+from tests.support.builders import xid
 
 MARK = "|x7Yz|"
 INCIDENT = "inc-20261127T035044-mi-0a-0123456789"

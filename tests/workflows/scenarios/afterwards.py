@@ -14,8 +14,8 @@ from nodeheal.services.jobs import job_nodes
 from nodeheal.services.jobs.judge_checks import ROUNDS
 from nodeheal.services.jobs.runs import recovery_of
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
-from tests.unit.builders import NOW, job_under_way, xid
-from tests.workflows.fake_cluster import BROKEN
+from tests.support.builders import NOW, job_under_way, xid
+from tests.support.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import world
 from tests.workflows.scenarios.turns import opened, turned

@@ -6,8 +6,8 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 from dataclasses import replace
 
 from nodeheal.domain.jobs.job import GangTask
-from tests.unit.builders import commands_in, node, started_job, stored_run, xid
-from tests.workflows.fake_cluster import BROKEN, SPARE
+from tests.support.builders import commands_in, node, started_job, stored_run, xid
+from tests.support.fake_cluster import BROKEN, SPARE
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import world, wrong_with
 from tests.workflows.stories import OTHER

@@ -6,10 +6,10 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 from typing import Any
 
 from nodeheal.contract.vocabulary import Step
-from tests.unit.builders import xid
+from tests.support.builders import xid
+from tests.support.fake_cluster import BROKEN
+from tests.support.fuse import throttled
 from tests.workflows.breaking_world import BreakingWorld
-from tests.workflows.fake_cluster import BROKEN
-from tests.workflows.fuse import throttled
 from tests.workflows.scenarios.setup import (
     HANDED_OVER,
     RECOVERED,

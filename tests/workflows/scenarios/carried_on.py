@@ -13,9 +13,9 @@ from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.operators.request_action import taken_by
 from nodeheal.services.recovery.queue import in_line_before
 from tests.support.acts import requested
-from tests.unit.builders import NOW, under_way, xid
+from tests.support.builders import NOW, under_way, xid
+from tests.support.fake_cluster import BROKEN
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.news import GONE, draft_of
 from tests.workflows.scenarios.races import Moment
 from tests.workflows.scenarios.turns import opened

@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from nodeheal.contract.vocabulary import Action, Outcome, Step
-from tests.unit.builders import NOW
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import later, no_gpus
+from tests.support.builders import NOW
+from tests.support.observations import later, no_gpus
+from tests.support.recovery_story import Story
 
 EARLIER = NOW - timedelta(seconds=20)
 

@@ -9,7 +9,7 @@ from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.domain.fleet.enrolment import Enrolment
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from tests.support.enrolment import enroll
-from tests.workflows.fake_cluster import BROKEN
+from tests.support.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import Moment
 
 DRILLED = RecoveryPolicy.model_validate({"pools": {"demo": {"drills": True}}})

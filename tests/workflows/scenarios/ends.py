@@ -8,9 +8,9 @@ from typing import Any
 from nodeheal.contract.vocabulary import Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
-from tests.unit.builders import scheduler_in, xid
+from tests.support.builders import scheduler_in, xid
+from tests.support.fake_cluster import BROKEN
 from tests.workflows.breaking_world import BreakingWorld
-from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.setup import RECOVERED, ends_as, world, wrong_with
 from tests.workflows.stories import pool
 

@@ -9,9 +9,9 @@ from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.jobs.job import Run
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.job_nodes import claim, replacement_nodes
-from tests.unit.builders import node, started_job, stored_run, xid
+from tests.support.builders import node, started_job, stored_run, xid
+from tests.support.fake_cluster import BROKEN
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import JOB, Moment
 
 

@@ -13,11 +13,11 @@ from nodeheal.services.jobs.start_gang import record_run
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.undo_isolation import undo_isolation
 from tests.support.acts import requested
+from tests.support.builders import NOW, node, scheduler_in, started_job, stored_job, stored_node, stored_run, xid
 from tests.support.enrolment import retire
-from tests.unit.builders import NOW, node, scheduler_in, started_job, stored_job, stored_node, stored_run, xid
+from tests.support.fake_cluster import BROKEN, PEER
+from tests.support.fuse import Fuse
 from tests.workflows.breaking_world import ACTS, BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, PEER
-from tests.workflows.fuse import Fuse
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import HANDED_OVER, changes
 from tests.workflows.stories import STORIES

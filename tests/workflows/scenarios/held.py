@@ -16,9 +16,9 @@ from nodeheal.contract.vocabulary import (
     Verdict,
 )
 from nodeheal.domain.fleet.node import PastRecovery
-from tests.unit.builders import NOW, xid
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import with_policy
+from tests.support.builders import NOW, xid
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
 
 LATER = NOW + timedelta(minutes=10)
 STOPS = with_policy(default_pool={"mode": "act", "stop_start": True})

@@ -11,10 +11,10 @@ from nodeheal.contract.vocabulary import Action, Step
 from nodeheal.services.operators.operator_guardrails import reset_breaker, trip_breaker
 from nodeheal.services.operators.withdraw_request import withdraw_request
 from tests.support.acts import requested
-from tests.unit.builders import NOW, xid
+from tests.support.builders import NOW, xid
+from tests.support.fake_cluster import BROKEN, SPARE
+from tests.support.fuse import Fuse
 from tests.workflows.breaking_world import BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, SPARE
-from tests.workflows.fuse import Fuse
 from tests.workflows.scenarios.setup import (
     HANDED_OVER,
     RECOVERED,

@@ -4,8 +4,8 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 """
 
 from nodeheal.services.jobs.runs import current_run
-from tests.unit.builders import xid
-from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.support.builders import xid
+from tests.support.fake_cluster import BROKEN, PEER
 from tests.workflows.scenarios.setup import RECOVERED, ends_as, world, wrong_with
 
 

@@ -7,9 +7,9 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.services.jobs.job_nodes import claim
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
+from tests.support.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.races import JOB, Moment
 
 

@@ -12,8 +12,8 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery import read_situation
-from tests.unit.builders import NOW, node, started_job, stored_run, xid
-from tests.workflows.fake_cluster import BROKEN
+from tests.support.builders import NOW, node, started_job, stored_run, xid
+from tests.support.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import (
     peers_fault,

@@ -12,9 +12,9 @@ from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import xid
+from tests.support.builders import xid
+from tests.support.fake_cluster import BROKEN
 from tests.workflows.breaking_world import BreakingWorld
-from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.setup import RECOVERED, changes, ends_as, world, wrong_with
 from tests.workflows.stories import TEMPLATE, pool
 

@@ -13,9 +13,9 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports.signals import Draft
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.operators.operator_guardrails import pause_pool
-from tests.unit.builders import NOW, xid
+from tests.support.builders import NOW, xid
+from tests.support.fake_cluster import BROKEN
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import Moment
 from tests.workflows.scenarios.setup import world
 

@@ -16,11 +16,12 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.start_gang import find_unnoted, record_run
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_pool
-from tests.unit.builders import NOW, node, scheduler_in, under_way, xid
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import seen, with_policy
+from tests.support.builders import NOW, node, scheduler_in, under_way, xid
+from tests.support.fake_cluster import BROKEN
+from tests.support.observations import seen
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
-from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.climbs import next_is
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import world

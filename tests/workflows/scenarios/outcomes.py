@@ -26,16 +26,17 @@ from nodeheal.domain.recovery.incident import Incident
 from nodeheal.operations.steps import check_nodes
 from nodeheal.services.jobs.judge_checks import UNANSWERED, judge_checks
 from nodeheal.services.recovery.end_incident import end_incident
+from tests.support.builders import NOW, xid
+from tests.support.fake_cluster import BROKEN, PEER
+from tests.support.guardrails import APPROVE, waited
+from tests.support.job_moves import MOVES
+from tests.support.observations import NODE, seen
 from tests.support.pauses import pause_of_node
-from tests.unit.builders import NOW, xid
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import NODE, seen, with_policy
-from tests.unit.test_guardrails import APPROVE, waited
-from tests.unit.test_job_move import MOVES
-from tests.unit.test_stop_start_step import POOL
-from tests.unit.test_unmanaged_tasks import cluster_with_unmanaged_tasks, unmanaged_tasks_of
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
+from tests.support.stop_start_incident import POOL
+from tests.support.unmanaged_tasks import cluster_with_unmanaged_tasks, unmanaged_tasks_of
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.scenarios.climbs import next_is
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.shared import LATER

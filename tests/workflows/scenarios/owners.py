@@ -4,8 +4,8 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 """
 
 from nodeheal.contract.vocabulary import Verdict
-from tests.unit.builders import xid
-from tests.workflows.fake_cluster import BROKEN, SPARE
+from tests.support.builders import xid
+from tests.support.fake_cluster import BROKEN, SPARE
 from tests.workflows.scenarios.setup import HANDED_OVER, ends_as, world, wrong_with
 from tests.workflows.stories import MOVES
 

@@ -10,9 +10,9 @@ from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome
 from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.services.jobs.job_nodes import claim
-from tests.unit.builders import NOW, xid
+from tests.support.builders import NOW, xid
+from tests.support.fake_cluster import BROKEN, PEER
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.scenarios.races import JOB, Moment
 
 # Who has been looked at

@@ -17,11 +17,20 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.heartbeats import record_missed_boots
 from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, leave
 from nodeheal.services.jobs.submit_job import restart_job
+from tests.support.builders import (
+    NOW,
+    FrozenClock,
+    memory_ports,
+    node,
+    started_job,
+    stored_job,
+    stored_node,
+    stored_run,
+)
 from tests.support.enrolment import retire
+from tests.support.fake_cluster import BROKEN, PEER, SPARE
+from tests.support.fuse import Fuse, fused
 from tests.support.jobs import ecs_job
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, stored_job, stored_node, stored_run
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.fuse import Fuse, fused
 
 JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1, submission=1, submitted_at=NOW)
 

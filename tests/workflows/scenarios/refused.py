@@ -9,8 +9,8 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.fleet.node import Node
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.replace import has_taken, take_new_node
-from tests.unit.builders import node
-from tests.unit.test_replacement import N, Pool
+from tests.support.builders import node
+from tests.support.replacement_pool import N, Pool
 
 # New machines
 

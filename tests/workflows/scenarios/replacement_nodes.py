@@ -17,10 +17,10 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.job_replacement_node import release_candidates, release_claims_of_move
 from nodeheal.services.recovery import read_situation
 from nodeheal.services.steps import result_of
-from tests.unit.builders import NOW, node, started_job, stored_node, xid
-from tests.unit.test_replacement import A, M, N, Pool
+from tests.support.builders import NOW, node, started_job, stored_node, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE
+from tests.support.replacement_pool import A, M, N, Pool
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.races import JOB
 from tests.workflows.scenarios.turns import opened
 

@@ -3,7 +3,7 @@
 Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
 """
 
-from tests.unit.builders import NOW, xid
+from tests.support.builders import NOW, xid
 from tests.workflows.scenarios.setup import (
     RECOVERED,
     changes,

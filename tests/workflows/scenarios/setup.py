@@ -11,10 +11,10 @@ from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.services.operators.answer_approval import answer_approval
 from nodeheal.simulation.injected_failures import InjectedFailure
-from tests.unit.builders import NOW, xid
+from tests.support.builders import NOW, xid
+from tests.support.fake_cluster import BROKEN, PEER
+from tests.support.fuse import Fuse
 from tests.workflows.breaking_world import ACTS, BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, PEER
-from tests.workflows.fuse import Fuse
 
 RECOVERED = ("Recovered",)
 HANDED_OVER = ("Escalated",)

@@ -22,11 +22,11 @@ from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.operations import launch_gang
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.withdraw_request import withdraw_request
-from tests.unit.builders import NOW, node, started_job, stored_node, xid
-from tests.unit.step_functions import replace_node
-from tests.unit.test_decide import Story
+from tests.support.builders import NOW, node, started_job, stored_node, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE
+from tests.support.recovery_story import Story
+from tests.support.step_functions import replace_node
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.turns import opened
 

@@ -18,10 +18,10 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs import prepare_job
-from tests.unit.builders import commands_in, node, started_job, stored_run, xid
-from tests.unit.test_decide import Story
+from tests.support.builders import commands_in, node, started_job, stored_run, xid
+from tests.support.fake_cluster import BROKEN
+from tests.support.recovery_story import Story
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.news import draft_of
 from tests.workflows.scenarios.races import JOB, Moment
 

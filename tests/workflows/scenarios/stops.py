@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import Power
-from tests.unit.test_stop_start import Stopping, of
+from tests.support.stop_start import Stopping, of
 
 BY_HAND = "Client.UserInitiatedShutdown: User initiated (2026-03-01 03:00:00 GMT)"
 

@@ -19,14 +19,15 @@ from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import JobLeft, TimelineEntry
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery import carry_out
-from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
-from tests.unit.step_functions import isolate_node
-from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import crowd, seen, with_policy
-from tests.unit.test_guardrails import OPEN, no_capacity, waited
-from tests.unit.test_steps import Incident
+from tests.support.builders import ACT, NOW, node, started_job, under_way, xid
+from tests.support.fake_cluster import PEER
+from tests.support.guardrails import OPEN, no_capacity, waited
+from tests.support.incident_steps import Incident
+from tests.support.observations import crowd, seen
+from tests.support.policies import with_policy
+from tests.support.recovery_story import Story
+from tests.support.step_functions import isolate_node
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import PEER
 from tests.workflows.scenarios.climbs import EARLIER, next_is
 from tests.workflows.scenarios.races import JOB
 from tests.workflows.scenarios.turns import opened

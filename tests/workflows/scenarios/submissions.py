@@ -10,10 +10,10 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.services.jobs.start_gang import find_unnoted, record_run
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
-from tests.unit.builders import node, stored_run, xid
+from tests.support.builders import node, stored_run, xid
+from tests.support.fake_cluster import BROKEN, PEER, SPARE
+from tests.support.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.breaking_world import BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import world
 from tests.workflows.stories import MOVES, OTHER

@@ -5,7 +5,7 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 
 from typing import Any
 
-from tests.unit.test_replacement import Pool
+from tests.support.replacement_pool import Pool
 
 
 def _told(it: Pool) -> list[Any]:

@@ -13,9 +13,9 @@ from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.recovery.timeline import decision_entry, result_entry
 from nodeheal.services.intake import liveness
 from nodeheal.services.intake.ingest import ingest
-from tests.unit.builders import ACT, NOW, stored_node, xid
+from tests.support.builders import ACT, NOW, stored_node, xid
+from tests.support.fake_cluster import BROKEN
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import Moment
 
 

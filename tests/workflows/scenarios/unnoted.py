@@ -9,9 +9,9 @@ from nodeheal.operations.handler import World
 from nodeheal.operations.stop_gang import plan, stop_ranks
 from nodeheal.services.jobs.job_nodes import free_nodes, leave
 from nodeheal.services.jobs.start_gang import abandon, find_unnoted, record_run, start_ranks
-from tests.unit.builders import NOW, node, scheduler_in, started_job, stored_job, stored_run
+from tests.support.builders import NOW, node, scheduler_in, started_job, stored_job, stored_run
+from tests.support.fake_cluster import BROKEN
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.turns import opened
 

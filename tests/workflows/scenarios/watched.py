@@ -20,13 +20,13 @@ from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.jobs.sweep_jobs import START_SECONDS, sweep_jobs
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.operators.operator_guardrails import pause_pool
-from tests.unit.builders import NOW, node, scheduler_in, started_job, stored_run
+from tests.support.builders import NOW, node, scheduler_in, started_job, stored_run
+from tests.support.fake_cluster import BROKEN, PEER
+from tests.support.job_cluster import JobCluster
+from tests.support.walker import Error
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, PEER
-from tests.workflows.job_cluster import JobCluster
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.turns import opened
-from tests.workflows.walker import Error
 
 REQUEST = JobRequest(job_id="llama", submission=1, round=0, task_token="token")
 

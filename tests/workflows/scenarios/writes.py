@@ -3,8 +3,8 @@
 Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
 """
 
-from tests.unit.builders import node, xid
-from tests.workflows.fake_cluster import PEER, SPARE
+from tests.support.builders import node, xid
+from tests.support.fake_cluster import PEER, SPARE
 from tests.workflows.scenarios.setup import (
     changes,
     world,

@@ -10,8 +10,8 @@ from nodeheal.agent.checks.check import CheckResult
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.transport.event import verdict_of
 from nodeheal.contract.vocabulary import Verdict
+from tests.support.goldens import golden
 from tests.unit.agent.checks.places import ABSENT, HUNG, Node, installed, says
-from tests.unit.parsers.goldens import golden
 
 NO_ENGINE = says(
     "",

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nodeheal.agent.checks import neuron
 from nodeheal.agent.checks.check import CheckResult, State
 from nodeheal.agent.checks.hardware import Expected
+from tests.support.goldens import golden
 from tests.unit.agent.checks.places import ABSENT, Node, says
-from tests.unit.parsers.goldens import golden
 
 NEW, OLD = "sys/devices/virtual/neuron_device", "sys/class/neuron_device"
 ERRORS = {"failure": 0, "timeout": 0, "hw_error": 0, "hw_hbm_ue_error": 0}

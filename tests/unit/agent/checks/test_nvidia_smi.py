@@ -9,8 +9,8 @@ import pytest
 from nodeheal.agent.checks import nvidia_smi
 from nodeheal.agent.checks.check import CheckResult
 from nodeheal.agent.diagnostics.bench import Output
+from tests.support.goldens import golden
 from tests.unit.agent.checks.places import ABSENT, HUNG, Node, installed, says
-from tests.unit.parsers.goldens import golden
 
 
 @pytest.fixture(autouse=True)
