@@ -116,7 +116,6 @@ ALLOWED = {
     ("nodeheal/contract/names.py", "guest"): "the mark of tasks that run now",
     ("nodeheal/domain/fleet/unmanaged_tasks.py", "guest"): "ids of entries in stored timelines",
     ("docs/isolation.md", "guest"): "the mark of tasks that run now",
-    ("docs/adr/0053-a-scheduler-has-one-home.md", "guest"): "ids of entries in stored timelines",
     ("tests/simulation/test_co_tenants.py", "guest"): "words of a run's trace, whose digest is compared",
     ("tests/twins/test_unmanaged_tasks.py", "guest"): "ids of entries in stored timelines",
     ("nodeheal/simulation/co_tenants.py", "guest"): "words of a run's trace, whose digest is compared",
