@@ -108,6 +108,17 @@ def test_a_reason_that_several_faults_have_is_said_by_the_first_and_linked_by_th
     assert reasons == {"xid/1": catalog()["xid", "1", ""].why, "xid/2": "As [xid/1](#xid-1)"}
 
 
+def test_an_end_that_many_meanings_share_is_two_words_in_a_row_and_whole_in_the_introduction() -> None:
+    introduction, _ = FAULTS.split("## At a glance")
+    line = next(line for line in FAULTS.splitlines() if '<a id="xid-1">' in line)
+    end = "the vendor marks the code as unused since Ampere, so no current data-center GPU should print it."
+
+    assert catalog()["xid", "1", ""].meaning.endswith(f"; {end}")
+    assert f"- *Unused*: {end}" in introduction
+    assert ". *Unused.*|" in line
+    assert end not in line
+
+
 def test_what_most_rows_of_a_table_have_stands_before_it_and_not_in_them() -> None:
     row = catalog()["xid", "145", "RLW_REMAP/0x00000004"]
     before, _ = FAULTS.split(f'<a id="{fault_reference.anchor(row)}"></a>')
