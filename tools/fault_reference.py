@@ -4,7 +4,8 @@ fault.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 
 from nodeheal.contract.vocabulary import Action, Family, NextStepCondition, Scope, Verdict
 from nodeheal.domain.faults.catalog import ANY_CODE, CatalogRow, catalog
@@ -14,7 +15,22 @@ from nodeheal.domain.verbs import VERBS
 # Characters in a row's text that Markdown, or a table's cell, would interpret.
 _SPECIAL = re.compile(r"([|*`\[\]\\])")
 _CROSS_REFERENCE = re.compile(r"\bXid (\d+)\b")
-_HEADER = ("code", "fault", "scope, verdict", "what is done", "why")
+# The ends of many rows' meanings: in a row the words, in the introduction what they stand for.
+_ENDS = {
+    "Unused": "the vendor marks the code as unused since Ampere, so no current data-center GPU should print it.",
+    "Port stalls": "traffic of the GPU behind the port stalls, and its job hangs or dies with Xid 74 or 45.",
+    "Fabric down": "the whole NVLink fabric of the node is unusable and every multi-GPU job on it is dead.",
+    "Channel dies": "the channel of that program is torn down and its job dies.",
+    "Packets lost": "its packets are lost and the job over it dies or hangs.",
+    "Corrected": "hardware corrected all of them and no packet was lost.",
+}
+# A table says before its rows what more than half of them, and at least so many, have in a column.
+_USUAL_ROWS = 4
+# How a row of such a table says that it has nothing there.
+_NOTHING = {"On": "all", "Keep": "none", "Source": "none"}
+# A reason of so few words is not worth a link.
+_SHORT_REASON_WORDS = 6
+_HEADER = ("code", "fault", "scope, verdict", "what is done", "keep", "why", "source")
 
 _FAMILIES = {
     Family.xid: ("NVIDIA GPUs: Xid", "What the driver prints into the kernel log as `NVRM: Xid`."),
@@ -59,19 +75,19 @@ _VERDICTS = {
 # The condition of the second escalation step: (in a row, in the introduction).
 _NEXT_STEP_CONDITIONS = {
     NextStepCondition.unproven: (
-        "if that did not help",
+        "",
         "the repair was not proven by a new boot id and passed diagnostics",
     ),
     NextStepCondition.repeated: (
-        "if the same accelerator repeats it",
-        "so often as `correlation.repeats` says, in `correlation.repeat_window_seconds`",
+        "if repeated",
+        "on the same accelerator, as often as `correlation.repeats` says, in `correlation.repeat_window_seconds`",
     ),
     NextStepCondition.other_job: (
-        "if it comes under another job",
+        "under another job",
         "on the same accelerator, under as many jobs as `correlation.other_jobs` says: not the program, the hardware",
     ),
     NextStepCondition.job_end: (
-        "when the job has ended",
+        "after the job",
         "at once if none runs; a human is told if it does not end in time",
     ),
 }
@@ -91,17 +107,21 @@ the page's address: `faults.md#xid-79`, `faults.md#xid-145-RLW_REMAP-0x00000004`
   Xid 74 beside a 79, 119, 120, 154, 175 or SXID, 171 and 172 beside a 48, 94 or 95 of the same GPU, within
   `correlation.window_seconds`. The other fault must itself ask for an action on the job or the node.
 - Nothing is done in a pool whose mode is `observe`, which is the default: decisions are told, and no node is touched.
-- *What is done* is a ladder. The first action, in bold, is the least that may help; later steps do more. When all are
-  used up, a human is asked. A ladder never goes down again within the window of its attempts.
+- *What is done* is a ladder. The first action, in bold, is the least that may help; later steps do more. Read each `;`
+  as "if that did not help". When all are used up, a human is asked. A ladder never goes down again within the window of
+  its attempts.
 - Attempts are counted in five budget groups: RESET_GPU, REBOOT, STOP_START, REPLACE, RESTART_WORKLOAD. By default a
   node (for RESTART_WORKLOAD: a job) has: {limits}. See
   [policy.md](policy.md).
 - RESET_GPU is a reboot, unless the pool has switched on `reset_gpu`: then that GPU is reset first.
+{ends}
 - *Keep* is the evidence worth saving before a reboot wipes it, the most telling first.
 - *On* names the GPU generations and drivers that the sources know the code on; without it, all. H100 stands for H200
   and GH200 too, B100 for B200 and B300, GB200 for GB300, A100 for A30. A destructive action is not taken on another
   of these generations: a human looks. Another product is treated as if it were listed there.
-- *Why* gives our reason, and in brackets what others do where they differ. No vendor's table is read at run time."""
+- What most rows of a table have in common, stands before it: *On*, *Keep* or *Source*. Their own cells are empty then.
+- *Why* gives our reason, and in brackets what others do where they differ. Where faults share a reason, the first one
+  says it and the others link to that row. No vendor's table is read at run time."""
 
 _OVERRIDING = """\
 To treat a fault otherwise, name it in the policy document, with a reason that every decision will give:
@@ -129,24 +149,23 @@ def anchor(row: CatalogRow) -> str:
 
 
 def done(row: CatalogRow) -> str:
-    """Return the ladder in words: the first action in bold, then the condition of each further escalation step."""
-    said = [
+    """Return the ladder in words: the first action in bold, then each further one. `;` is "if that did not help"."""
+    first, *later = [
         f"{action} (or a REBOOT, where it is off)" if action is Action.RESET_GPU else action.value
         for action in row.ladder
     ]
-    told = f"**{said[0]}**"
-    if len(said) > 1:
-        told += f"; {_NEXT_STEP_CONDITIONS[row.next_rung][0]}: {said[1]}"
-    if len(said) > 2:
-        told += f"; if that did not help: {', '.join(said[2:])}"
-    return told
+    condition = _NEXT_STEP_CONDITIONS[row.next_rung][0]
+    if later and condition:
+        later[0] = f"{condition}: {later[0]}"
+    return "; ".join([f"**{first}**", *later])
 
 
 def _head(count: int) -> Iterator[str]:
     """Return the introduction."""
     yield "# Faults"
     yield from ("", "Generated by `make reference`; do not edit.", "")
-    yield _HEAD.format(count=count, limits=_limits())
+    ends = "\n".join(f"- *{words}*: {end}" for words, end in _ENDS.items())
+    yield _HEAD.format(count=count, limits=_limits(), ends=ends)
     actions = {action: VERBS[action].reference for action in Action}
     for title, words in (("Scope", _SCOPES), ("Verdict", _VERDICTS), ("Action", actions)):
         yield from ("", _line([title.lower(), "meaning"]), _line(["---", "---"]))
@@ -158,7 +177,7 @@ def _head(count: int) -> Iterator[str]:
         _line(["next escalation step", "in a row", "meaning"]),
         _line(["---"] * 3),
     )
-    yield from (_line([word.value, *said]) for word, said in _NEXT_STEP_CONDITIONS.items())
+    yield from (_line([word.value, said or ";", meaning]) for word, (said, meaning) in _NEXT_STEP_CONDITIONS.items())
     yield from ("", _OVERRIDING)
 
 
@@ -195,27 +214,74 @@ def _family(family: Family, rows: list[CatalogRow]) -> Iterator[str]:
 
 
 def _table(rows: Iterable[CatalogRow], divided: Iterable[str] = ()) -> Iterator[str]:
+    """Return a table, and before it what most of its rows have in a column: their cells are empty."""
+    rows = list(rows)
+    usual = {name: value for name, column in _COLUMNS.items() if (value := _usual([column(row) for row in rows]))}
+    if usual:
+        yield f"Unless a row says otherwise: {' '.join(f'*{name}:* {value}.' for name, value in usual.items())}"
+        yield ""
     yield _line(_HEADER)
     yield _line(["---"] * len(_HEADER))
     for row in rows:
-        yield _line(_cells(row, row.code in divided))
+        yield _line(_cells(row, row.code in divided, usual))
 
 
-def _cells(row: CatalogRow, has_subcodes: bool) -> list[str]:
+def _usual(values: list[str]) -> str:
+    """Return the value of more than half of the rows, or nothing."""
+    value, count = Counter(values).most_common(1)[0] if values else ("", 0)
+    return value if count > len(values) / 2 and count >= _USUAL_ROWS else ""
+
+
+def _cells(row: CatalogRow, has_subcodes: bool, usual: Mapping[str, str]) -> list[str]:
     here = anchor(row)
     spelled = f"{row.code}/{row.subcode}" if row.code == ANY_CODE else row.subcode or row.code
     code = f'<a id="{here}"></a>[{spelled}](#{here})'
     if has_subcodes:
         code += f"<br>[its sub-codes](#{here}-subcodes)"
-    known = "; ".join(filter(None, [", ".join(row.products), row.drivers]))
-    keep = ", ".join(row.keep)
+    cell = {
+        name: "" if value == usual.get(name) else value or (_NOTHING[name] if name in usual else "")
+        for name, value in ((name, column(row)) for name, column in _COLUMNS.items())
+    }
+    meaning = linked(row.meaning, row)
+    for words, end in _ENDS.items():
+        meaning = meaning.replace(f"; {linked(end, row)}", f". *{words}.*")
     return [
         code,
-        f"**{_plain(row.name)}**<br>{_linked(row.meaning, row)}" + (f"<br>On: {_plain(known)}" if known else ""),
+        f"**{_plain(row.name)}**<br>{meaning}" + (f"<br>On: {cell['On']}" if cell["On"] else ""),
         f"{row.scope}, {row.verdict}",
-        done(row) + (f"<br>Keep: {keep}" if keep else ""),
-        f"{_linked(row.why, row)}<br>Source: {_plain(row.source)}",
+        done(row),
+        cell["Keep"],
+        _why(row),
+        cell["Source"],
     ]
+
+
+def _on(row: CatalogRow) -> str:
+    return _plain("; ".join(filter(None, [", ".join(row.products), row.drivers])))
+
+
+_COLUMNS: dict[str, Callable[[CatalogRow], str]] = {
+    "On": _on,
+    "Keep": lambda row: ", ".join(row.keep),
+    "Source": lambda row: _plain(row.source),
+}
+
+
+def _why(row: CatalogRow) -> str:
+    """Return the reason, or a link to the first fault that has the same one."""
+    first = _first_with_each_reason()[row.why]
+    is_short = len(row.why.split()) <= _SHORT_REASON_WORDS
+    return linked(row.why, row) if first == row or is_short else f"As [{first.key}](#{anchor(first)})"
+
+
+@cache
+def _first_with_each_reason() -> dict[str, CatalogRow]:
+    """Return the first fault with each reason: by family, as the page has them, and codes before sub-codes."""
+    families = list(Family)
+    firsts: dict[str, CatalogRow] = {}
+    for row in sorted(catalog().values(), key=lambda row: (families.index(row.family), bool(row.subcode))):
+        firsts.setdefault(row.why, row)
+    return firsts
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -226,7 +292,7 @@ def _plain(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text).replace("<", "&lt;").replace("\n", " ")
 
 
-def _linked(text: str, row: CatalogRow) -> str:
+def linked(text: str, row: CatalogRow) -> str:
     """Return the text, with each other Xid in it as a link."""
 
     def link(found: re.Match[str]) -> str:

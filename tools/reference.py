@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,8 @@ def _iam() -> str:
         "## Every function",
         "",
         *_table((own_log("/nodeheal/{stem}"),)),
+        *_functions(),
     ]
-    for spec in FUNCTIONS:
-        lines += ["", f"## {spec.stem}", ""]
-        own = (*spec.state, *spec.permissions)
-        lines += _table(own) if own else ["Nothing more."]
     parameters = read_image_parameters(("{each of the setting image_parameter_arns}",))
     repositories = pull_from_others(("{each of the setting image_repository_arns}",))
     role_setting = pass_task_roles(("{each of the setting task_role_arns}",))
@@ -98,6 +96,23 @@ def _iam() -> str:
     return "\n".join(lines)
 
 
+def _functions() -> Iterator[str]:
+    """Return what several functions may do, in numbered rows, and each function: the numbers, and what it has alone."""
+    rows = {spec.stem: dict.fromkeys(map(_row, (*spec.state, *spec.permissions))) for spec in FUNCTIONS}
+    holders = Counter(row for own in rows.values() for row in own)
+    numbers = {row: number for number, row in enumerate((row for row, n in holders.items() if n > 1), start=1)}
+    yield from ("", "## What several functions may do", "")
+    yield "The section of a function names these rows by their numbers."
+    yield from ("", f"| row {_HEAD}", f"|--:{_RULE}", *(f"| {number} {row}" for row, number in numbers.items()))
+    for stem, own in rows.items():
+        shared = [str(number) for number in sorted(numbers[row] for row in own if row in numbers)]
+        alone = [row for row in own if row not in numbers]
+        yield from ("", f"## {stem}", "")
+        yield f"[Rows](#what-several-functions-may-do) {', '.join(shared)}." if shared else "Nothing more."
+        if alone:
+            yield from ("", _HEAD, _RULE, *alone)
+
+
 def _operators() -> Iterator[str]:
     """Return the managed policies, and which command needs which part of them."""
     numbers = {permission.why: number for number, permission in enumerate(operator.every_permission(), start=1)}
@@ -106,9 +121,11 @@ def _operators() -> Iterator[str]:
     yield f"in `{operator.JOBS_POLICY_NAME}`: who trains needs no more than that. Both are attached to nobody by us."
     yield from (
         "",
-        *_table(operator.every_permission()),
+        f"| row {_HEAD}",
+        f"|--:{_RULE}",
+        *(f"| {number} {_row(each)}" for number, each in enumerate(operator.every_permission(), start=1)),
         "",
-        "| command | needs, by line of the table above |",
+        "| command | needs, by row of the table above |",
         "|---|---|",
     )
     for command, permissions in operator.COMMANDS.items():
@@ -116,17 +133,21 @@ def _operators() -> Iterator[str]:
     yield ""
 
 
+_HEAD, _RULE = "| why | actions | on | only if |", "|---|---|---|---|"
+
+
 def _table(permissions: tuple[Permission, ...]) -> Iterator[str]:
-    yield "| why | actions | on | only if |"
-    yield "|---|---|---|---|"
-    for permission in permissions:
-        conditions = [
-            f"`{key}` = {_any_of(value)}" if operator != "Null" else f"`{key}` is there"
-            for operator, pairs in permission.conditions.items()
-            for key, value in pairs.items()
-        ]
-        cells = [permission.why, _code(permission.actions), _code(permission.resources), "<br>".join(conditions)]
-        yield f"| {' | '.join(cells)} |"
+    yield from (_HEAD, _RULE, *map(_row, permissions))
+
+
+def _row(permission: Permission) -> str:
+    conditions = [
+        f"`{key}` = {_any_of(value)}" if operator != "Null" else f"`{key}` is there"
+        for operator, pairs in permission.conditions.items()
+        for key, value in pairs.items()
+    ]
+    cells = [permission.why, _code(permission.actions), _code(permission.resources), "<br>".join(conditions)]
+    return f"| {' | '.join(cells)} |"
 
 
 def _any_of(value: str | tuple[str, ...]) -> str:

@@ -118,7 +118,6 @@ ALLOWED = {
     ("nodeheal/adapters/aws/timeline_items.py", "guest"): "ids of entries in stored timelines",
     ("nodeheal/services/recovery/unmanaged_tasks.py", "guest"): "ids of entries in stored timelines",
     ("docs/isolation.md", "guest"): "the mark of tasks that run now",
-    ("docs/adr/0053-a-scheduler-has-one-home.md", "guest"): "ids of entries in stored timelines",
     ("tests/simulation/test_co_tenants.py", "guest"): "words of a run's trace, whose digest is compared",
     ("nodeheal/simulation/co_tenants.py", "guest"): "words of a run's trace, whose digest is compared",
     ("nodeheal/agent/checks/host_load.py", "guests?"): "the kernel's word for virtual machines",

@@ -109,7 +109,7 @@ SENTENCES: tuple[tuple[str, str, Sequence[Any]], ...] = (
     ("docs/jobs.md", "{} minutes at level 2, {} at level 3, {} at level 4", (minutes(2), minutes(3), minutes(4))),
     ("docs/jobs.md", "(level 4 takes {} minutes)", (HEALTHY_SECONDS[4] // 60,)),
     ("docs/metrics.md", "component and job for up to {} different ones", (MOST_KINDS,)),
-    ("docs/operations.md", "What could not be delivered is kept for {:.0f} days", (KEPT.to_days(),)),
+    ("docs/operations.md", "Messages that could not be delivered are kept for {:.0f} days", (KEPT.to_days(),)),
     ("docs/adr/0086-events-wait-for-an-outage-to-end.md", "A queue delivers {:,} times", (DELIVERIES,)),
     (
         "docs/security.md",

@@ -15,11 +15,6 @@ from stacks.settings import REPOSITORY
 from tests.support.named_tests import names_in
 
 LEDGER = "tests/promises.csv"
-# Decisions without a promise that a test could break: why each has no row.
-NO_PROMISE = {
-    "docs/adr/0024-no-dcgm-policy-violations.md": "a way that was not taken",
-    "docs/adr/0056-services-have-folders.md": "a layout, which the import law holds",
-}
 # Runbooks whose only promise is a bullet of the safety model, which has a row.
 IN_THE_SAFETY_MODEL = {"docs/runbooks/external-remediator.md"}
 _POINTERS = 1  # the last bullet of the safety model only leads to pages that name their own tests
@@ -79,11 +74,11 @@ def test_every_runbook_has_a_row_or_stands_beside_a_bullet_of_the_safety_model()
     assert runbooks - {row["stated_in"] for row in ROWS} == IN_THE_SAFETY_MODEL
 
 
-def test_every_decision_that_is_not_superseded_has_a_row_or_a_reason_for_none() -> None:
+def test_every_decision_that_is_not_superseded_has_a_row() -> None:
     decisions = {
         str(page.relative_to(REPOSITORY))
         for page in (REPOSITORY / "docs" / "adr").glob("*.md")
         if not re.search(r"^(?:Status: )?superseded", page.read_text("utf-8"), re.IGNORECASE | re.MULTILINE)
     }
 
-    assert decisions - {row["stated_in"] for row in ROWS} == NO_PROMISE.keys()
+    assert decisions - {row["stated_in"] for row in ROWS} == set()

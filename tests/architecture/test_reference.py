@@ -83,25 +83,66 @@ def test_a_row_tells_what_the_catalog_says() -> None:
     line = next(line for line in FAULTS.splitlines() if '<a id="xid-63">' in line)
     row = catalog()["xid", "63", ""]
 
-    code, fault, reach, done, why = cells(line)
+    code, fault, reach, done, keep, why, source = cells(line)
 
     assert code == '<a id="xid-63"></a>[63](#xid-63)'
     assert row.name in fault
     assert "A100, H100, B100, GB200" in fault
     assert reach == "accelerator, DEGRADED"
-    assert done.startswith(
-        "**OBSERVE**; when the job has ended: REBOOT; if that did not help: REPLACE<br>Keep: kernel_log"
-    )
+    assert done == "**OBSERVE**; after the job: REBOOT; REPLACE"
+    assert keep == ", ".join(row.keep)
+    assert keep.startswith("kernel_log")
     assert row.why in why
-    assert row.source in why
+    assert row.source in source
+
+
+def test_a_reason_that_several_faults_have_is_said_by_the_first_and_linked_by_the_others() -> None:
+    reasons = {
+        row.key: cells(next(line for line in FAULTS.splitlines() if f'<a id="{fault_reference.anchor(row)}">' in line))[
+            5
+        ]
+        for row in (catalog()["xid", "1", ""], catalog()["xid", "2", ""])
+    }
+
+    assert catalog()["xid", "1", ""].why == catalog()["xid", "2", ""].why
+    assert reasons == {"xid/1": catalog()["xid", "1", ""].why, "xid/2": "As [xid/1](#xid-1)"}
+
+
+def test_an_end_that_many_meanings_share_is_two_words_in_a_row_and_whole_in_the_introduction() -> None:
+    introduction, _ = FAULTS.split("## At a glance")
+    line = next(line for line in FAULTS.splitlines() if '<a id="xid-1">' in line)
+    end = "the vendor marks the code as unused since Ampere, so no current data-center GPU should print it."
+
+    assert catalog()["xid", "1", ""].meaning.endswith(f"; {end}")
+    assert f"- *Unused*: {end}" in introduction
+    assert ". *Unused.*|" in line
+    assert end not in line
+
+
+def test_what_most_rows_of_a_table_have_stands_before_it_and_not_in_them() -> None:
+    row = catalog()["xid", "145", "RLW_REMAP/0x00000004"]
+    before, _ = FAULTS.split(f'<a id="{fault_reference.anchor(row)}"></a>')
+    usual = next(line for line in reversed(before.splitlines()) if line.startswith("Unless a row says otherwise:"))
+    line = next(line for line in FAULTS.splitlines() if f'<a id="{fault_reference.anchor(row)}">' in line)
+
+    _, fault, _, _, keep, _, source = cells(line)
+
+    assert usual == (
+        f"Unless a row says otherwise: *On:* {', '.join(row.products)}. *Keep:* {', '.join(row.keep)}."
+        f" *Source:* {row.source}."
+    )
+    assert "On:" not in fault
+    assert keep == source == ""
+
+
+def test_the_reason_of_each_fault_stands_on_the_page() -> None:
+    assert [row.key for row in catalog().values() if fault_reference.linked(row.why, row) not in FAULTS] == []
 
 
 def test_a_ladder_that_begins_with_a_reset_says_that_a_reboot_stands_for_it() -> None:
     told = fault_reference.done(catalog()["xid", "154", "GPU_RESET"])
 
-    assert told == (
-        "**RESET_GPU (or a REBOOT, where it is off)**; if that did not help: REBOOT; if that did not help: REPLACE"
-    )
+    assert told == "**RESET_GPU (or a REBOOT, where it is off)**; REBOOT; REPLACE"
 
 
 def test_another_xid_in_a_text_is_a_link_and_its_own_is_not() -> None:

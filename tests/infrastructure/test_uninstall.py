@@ -44,7 +44,7 @@ def schema(kind: str) -> dict[str, Any]:
 
 def test_what_survives_the_stack_is_what_the_page_names(real: Template) -> None:
     page = PAGE.read_text("utf-8")
-    [step] = re.findall(r"^\d+\. What holds your history is kept: .*?(?=\n\S|\Z)", page, re.MULTILINE | re.DOTALL)
+    [step] = re.findall(r"^\d+\. Your history is kept: .*?(?=\n\S|\Z)", page, re.MULTILINE | re.DOTALL)
 
     survivors = kept(real)
 

@@ -1,7 +1,7 @@
 """Signs this node's events with a key that never leaves it; the public key is in the node's heartbeat item. See ADR 49.
 
 The daemon and root's commands share one key file. Only the daemon replaces the key. The file names its node: a disk may
-be copied to another machine, and a hybrid machine registered again (ADR 82).
+be copied to another machine, and a hybrid machine registered again.
 """
 
 import base64

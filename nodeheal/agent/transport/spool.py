@@ -58,7 +58,7 @@ class Spool:
     several threads and processes.
 
     The file names its node, since a disk may be copied to another machine, and a hybrid machine registered again
-    (ADR 82). In the file of another node, only the events of the running boot are this machine's: they get its id.
+    (ADR 49). In the file of another node, only the events of the running boot are this machine's: they get its id.
     """
 
     def __init__(
