@@ -181,3 +181,12 @@ def test_a_job_whose_end_was_half_told_leaves_nothing_and_tells_its_workflow(die
     assert [one.job_id for one in ports.nodes.in_pool("demo")] == [None, None]
     assert it.job_notes.leases == {}
     assert "watching" in it.workflows.resumed
+
+
+def test_an_event_of_another_task_does_not_change_the_rank() -> None:
+    it = Incident()
+    run = stored_run(it.ports, "llama", 1)
+
+    on_task_change(TaskChange("llama", 1, "another-task", run.tasks[0].placement, "STOPPED", 1, ""), it.ports)
+
+    assert it.ports.jobs.get_run("llama", 1) == run
