@@ -39,9 +39,7 @@ from tests.support.jobs import ecs_job
 from tests.support.observed_operations import ended, saved
 from tests.support.recovery_story import Story
 from tests.support.steps import turn
-from tests.support.three_nodes import started_run, three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.three_nodes import started_run
 
 NODE = node().node_id
 OTHER = "mi-0bbbbbbbbbbbbbbbb"

@@ -24,9 +24,6 @@ from nodeheal.services.saving import node_of
 from tests.support.builders import FrozenClock, as_rank, memory_ports, node, started_job, stored_job, stored_run
 from tests.support.incident_steps import LLAMA, A, B, Incident
 from tests.support.jobs import ecs_job
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
 
 UNDER_WAY = "run 1 is under way"
 

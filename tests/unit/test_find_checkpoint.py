@@ -14,9 +14,7 @@ from tests.support.builders import NOW, xid
 from tests.support.incident_steps import LLAMA, A, B, C
 from tests.support.observed_operations import ended, saved
 from tests.support.steps import asking
-from tests.support.three_nodes import started_run, three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.three_nodes import started_run
 
 WITH_CHECKPOINTS = replace(LLAMA, checkpoints=Checkpoints(directory="/mnt/llama"))
 

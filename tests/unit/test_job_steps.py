@@ -61,9 +61,9 @@ from tests.support.incident_steps import A, B, C
 from tests.support.job_steps import becomes, launched, ports, request, resumed, run_of, stored
 from tests.support.jobs import ecs_job
 from tests.support.steps import asking
-from tests.support.three_nodes import started_run, three_nodes
+from tests.support.three_nodes import started_run
 
-__all__ = ["ports", "three_nodes"]  # fixtures
+__all__ = ["ports"]  # fixtures
 
 
 def finished(name: str, verdict: Verdict = Verdict.OK, boot_id: str = "boot-1", request_id: str = "llama-1-1") -> Any:

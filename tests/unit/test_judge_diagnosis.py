@@ -24,9 +24,7 @@ from tests.support.builders import (
 )
 from tests.support.incident_steps import A, B, Incident
 from tests.support.step_functions import as_step, run_diagnostics
-from tests.support.three_nodes import booted, three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.three_nodes import booted
 
 BUS = "neuron_all_reduce_gb_per_s"
 

@@ -18,9 +18,7 @@ from nodeheal.services.saving import node_of
 from tests.support.builders import ACT, NOW, node
 from tests.support.incident_steps import A
 from tests.support.pauses import pause_of_node
-from tests.support.three_nodes import booted, three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.three_nodes import booted
 
 
 @pytest.mark.parametrize(

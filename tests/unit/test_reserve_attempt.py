@@ -13,9 +13,6 @@ from nodeheal.services.saving import node_of
 from tests.support.builders import xid
 from tests.support.incident_steps import A, Incident, take
 from tests.support.steps import asking
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
 
 
 def _rebooting(serial: str = "S1") -> Incident:

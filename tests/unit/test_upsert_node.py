@@ -14,9 +14,7 @@ from nodeheal.services.saving import node_of
 from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.support.incident_steps import A
 from tests.support.observed_operations import unwanted
-from tests.support.three_nodes import booted, three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.three_nodes import booted
 
 
 def test_what_aws_says_of_a_node_is_no_word_of_its_agent(three_nodes: Ports) -> None:

@@ -29,9 +29,6 @@ from tests.support.observations import later
 from tests.support.recovery_story import Story
 from tests.support.replays import HOUR
 from tests.support.steps import asking, turn
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
 
 REMAP = 63  # a row remap lets its job finish first
 
