@@ -1,11 +1,12 @@
 """An incident and the steps of its recovery, over the ports in memory."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Confirmation, Verdict
+from nodeheal.contract.vocabulary import Confirmation, IncidentState, Verdict
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
@@ -16,6 +17,7 @@ from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.return_to_service import return_to_service
+from nodeheal.services.steps import save_node
 from tests.support.builders import (
     ACT,
     DIAGNOSTICS,
@@ -171,4 +173,13 @@ def restarted_for_an_application_fault() -> Incident:
     for rank in (0, 1):
         it.task_is("RUNNING", rank, run=2)
     it.last = it.ports.workflows.resumed["launch"]  # type: ignore[attr-defined]
+    return it
+
+
+def claimed_by(state: IncidentState) -> Incident:
+    """The broken node is isolated and a spare is claimed; the incident is in this state."""
+    it = Incident(code=74)
+    it.isolate()
+    save_node(it.ports, it.node(C), open_incident=it.id)
+    it.ports.incidents.finish(replace(it.ports.incidents.history(it.id).incident, state=state))
     return it

@@ -4,7 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Family
+from nodeheal.contract.names import NEW_NODE, SWEEP_SOURCE
+from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.recovery.decision_context import Observation, observation_of
 from tests.support.builders import NOW, xid
@@ -46,3 +47,24 @@ def later_fault(seconds: float = 60, code: int = 79, /, **changes: Any) -> Healt
     """A fault that is reported later."""
     at = NOW + timedelta(seconds=seconds)
     return xid(code, **{"event_id": f"later-{code}-{seconds}", "observed_at": at, **changes})
+
+
+def wave(count: int, code: int = 79, /, began: float = 0, **labels: str) -> tuple[Observation, ...]:
+    return tuple(
+        seen(code, f"mi-{code}-{n:02}", None, observed_at=later(began + n), labels=labels) for n in range(count)
+    )
+
+
+def new_node() -> HealthEvent:
+    return xid(79, family=Family.host, code=NEW_NODE, verdict=Verdict.DEGRADED, source=SWEEP_SOURCE)
+
+
+def sxid(**changes: Any) -> HealthEvent:
+    """A fatal error of an NVSwitch."""
+    values = {"family": Family.sxid, "code": "12020", "subcode": "fatal", "component": "0000:c1:00.0"}
+    return xid(79, **{**values, "event_id": "sxid", "labels": {"fabric": "f1"}, **changes})
+
+
+def stated(subcode: str, **changes: Any) -> HealthEvent:
+    """XID 154: the driver states a recovery action."""
+    return xid(154, **{"subcode": subcode, "event_id": f"154-{subcode}", **changes})

@@ -5,6 +5,9 @@ from typing import Any
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Ending, Outcome, Step
+from nodeheal.domain.recovery.incident import Turn
+from tests.support.builders import NOW
+from tests.support.incident_steps import A
 
 INCIDENT = "inc-20261121T055031-mi-0a1b2c3d4e5f-0123456789"
 NODE = "mi-0a1b2c3d4e5f"
@@ -35,3 +38,13 @@ def request(step: Step, turn: int = 2) -> dict[str, Any]:
     """What a child is started with."""
     asked = StepRequest(incident_id=INCIDENT, turn=turn, decision=Decision.model_validate(decision(step)))
     return {"request": asked.model_dump(mode="json", exclude={"task_token"})}
+
+
+def turn(step: Step, outcome: Outcome, **changes: Any) -> Turn:
+    decision = Decision(step=step, reason="so", node_id=A, **changes)
+    return Turn(decision, StepResult(step=step, node_id=A, outcome=outcome, reason="so", finished_at=NOW))
+
+
+def asking(step: Step = Step.RESTART_WORKLOAD, node_id: str = A, **changes: Any) -> StepRequest:
+    decision = Decision(step=step, reason="so", node_id=node_id, job_id="llama")
+    return StepRequest(incident_id="inc-1", turn=1, decision=decision.model_copy(update=changes), task_token="token")

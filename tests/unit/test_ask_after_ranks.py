@@ -33,9 +33,9 @@ from tests.support.builders import (
 from tests.support.incident_steps import A, B, C
 from tests.support.job_steps import becomes, launched, ports, request, resumed, run_of, stored
 from tests.support.observed_operations import saved
-from tests.support.three_nodes import started_run, three_nodes
+from tests.support.three_nodes import started_run
 
-__all__ = ["ports", "three_nodes"]  # a fixture
+__all__ = ["ports"]  # a fixture
 
 # The turn of this job in the round is at three minutes past, so what is asked earlier or at four is overdue.
 NOT_YET, OVERDUE, TURN = 120.0, 240.0, 180.0

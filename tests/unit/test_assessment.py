@@ -15,15 +15,10 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from tests.support.builders import ACT, NOW, xid
 from tests.support.fake_cluster import FakeCluster
 from tests.support.incident_steps import C, Incident
-from tests.support.observations import NODE, OTHER, later, later_fault, seen
+from tests.support.observations import NODE, OTHER, later, later_fault, seen, stated, sxid
 from tests.support.policies import with_policy
 from tests.support.recovery_story import SPARE, Story
 from tests.support.replays import HOUR
-
-
-def stated(subcode: str, **changes: Any) -> HealthEvent:
-    """XID 154: the driver states a recovery action."""
-    return xid(154, **{"subcode": subcode, "event_id": f"154-{subcode}", **changes})
 
 
 @pytest.mark.parametrize(
@@ -66,12 +61,6 @@ def test_a_secondary_fault_stays_a_secondary_fault_whatever_the_driver_states_be
     decision = Story(xid(79)).reports(xid(45)).reports(stated("NODE_REBOOT")).next()
 
     assert decision.fault.startswith("XID 79")
-
-
-def sxid(**changes: Any) -> HealthEvent:
-    """A fatal error of an NVSwitch."""
-    values = {"family": Family.sxid, "code": "12020", "subcode": "fatal", "component": "0000:c1:00.0"}
-    return xid(79, **{**values, "event_id": "sxid", "labels": {"fabric": "f1"}, **changes})
 
 
 @pytest.mark.parametrize("code", ["19049", "20035"])  # the guide calls the first one non-fatal, and lacks the second

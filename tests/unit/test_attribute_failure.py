@@ -16,9 +16,9 @@ from tests.support.builders import ACT, NOW, stored_run, xid
 from tests.support.incident_steps import LLAMA, A, B, C
 from tests.support.job_steps import becomes, launched, ports, request, stored
 from tests.support.observed_operations import ended, saved
-from tests.support.three_nodes import started_run, three_nodes
+from tests.support.three_nodes import started_run
 
-__all__ = ["ports", "three_nodes"]  # a fixture
+__all__ = ["ports"]  # a fixture
 
 
 def failed(ports: Ports) -> None:

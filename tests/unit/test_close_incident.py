@@ -15,9 +15,6 @@ from nodeheal.services.recovery.end_incident import end_incident
 from tests.support.builders import ACT, NOW, xid
 from tests.support.incident_steps import A, C
 from tests.support.incident_steps import Incident as SteppedIncident
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
 
 
 def handed_over() -> SteppedIncident:

@@ -1,4 +1,4 @@
-"""What other nodes report beside a fault: another job's fault, a secondary fault, a link's other end, a fabric, a crowd."""
+"""What other nodes report beside a fault: another job's, a secondary fault, a link's other end, a fabric, a crowd."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DRILL_MARK, NEW_NODE, SWEEP_SOURCE
+from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Confirmation, Ending, Family, Outcome, Step, Verdict
 from nodeheal.domain.faults.assessment import assess_faults
@@ -15,14 +15,9 @@ from nodeheal.domain.faults.correlation import common_cause, episodes
 from nodeheal.domain.policy.policy_models import Override
 from nodeheal.domain.recovery.decision_context import Observation, observation_of
 from tests.support.builders import ACT, NOW, xid
-from tests.support.observations import NODE, OTHER, THIRD, crowd, later, seen
+from tests.support.observations import NODE, OTHER, THIRD, crowd, later, new_node, seen, stated, sxid, wave
 from tests.support.policies import with_policy
 from tests.support.recovery_story import Story, steps_of
-
-
-def stated(subcode: str, **changes: Any) -> HealthEvent:
-    """XID 154: the driver states a recovery action."""
-    return xid(154, **{"subcode": subcode, "event_id": f"154-{subcode}", **changes})
 
 
 def test_repeats_are_counted_for_each_gpu_and_in_their_window() -> None:
@@ -136,12 +131,6 @@ def test_a_broken_link_of_another_job_is_another_link() -> None:
     story = Story(xid(74)).amid(observations=(seen(74, OTHER, "bert"),)).isolated()
 
     assert story.next().step is Step.REPLACE
-
-
-def sxid(**changes: Any) -> HealthEvent:
-    """A fatal error of an NVSwitch."""
-    values = {"family": Family.sxid, "code": "12020", "subcode": "fatal", "component": "0000:c1:00.0"}
-    return xid(79, **{**values, "event_id": "sxid", "labels": {"fabric": "f1"}, **changes})
 
 
 def test_a_fatal_switch_error_and_the_links_that_it_takes_down_are_one_incident() -> None:
@@ -477,27 +466,21 @@ def test_the_fabric_belongs_to_the_first_of_those_that_reported_it() -> None:
     assert "it belongs to SXID 12020 on mi-02" in reasons[1]
 
 
-def _wave(count: int, code: int = 79, /, began: float = 0, **labels: str) -> tuple[Observation, ...]:
-    return tuple(
-        seen(code, f"mi-{code}-{n:02}", None, observed_at=later(began + n), labels=labels) for n in range(count)
-    )
-
-
 def test_nodes_that_are_only_to_be_isolated_fail_too() -> None:
-    assert amid(xid(79, labels={"rack": "r7"}), *_wave(2, 54, rack="r7"), job=None).awaits is Awaited.BREAKER
+    assert amid(xid(79, labels={"rack": "r7"}), *wave(2, 54, rack="r7"), job=None).awaits is Awaited.BREAKER
 
 
 def test_one_wave_has_one_page_for_the_nodes_that_fail_before_and_after_the_full_hour() -> None:
-    wave = _wave(4, began=-300)
+    early = wave(4, began=-300)
 
-    before, after = (amid(xid(79, observed_at=later(seconds)), *wave, job=None).page_key for seconds in (-10, 10))
+    before, after = (amid(xid(79, observed_at=later(seconds)), *early, job=None).page_key for seconds in (-10, 10))
 
     assert before is not None
     assert before == after
 
 
 def test_the_breaker_names_what_most_of_the_failing_nodes_share() -> None:
-    around = (*_wave(3, 74, rack="r7", switch="s1"), *_wave(1, 119, rack="r7"))
+    around = (*wave(3, 74, rack="r7", switch="s1"), *wave(1, 119, rack="r7"))
 
     reason = amid(xid(79, labels={"rack": "r7"}), *around, job=None).reason
 
@@ -505,7 +488,7 @@ def test_the_breaker_names_what_most_of_the_failing_nodes_share() -> None:
 
 
 def test_of_two_labels_that_are_shared_equally_every_node_names_the_same() -> None:
-    around = _wave(3, 74, rack="r7", switch="s1")
+    around = wave(3, 74, rack="r7", switch="s1")
     labels = ({"rack": "r7", "switch": "s1"}, {"switch": "s1", "rack": "r7"})
 
     keys = {amid(xid(79, labels=own), *around, job=None).page_key for own in labels}
@@ -547,10 +530,6 @@ def test_a_fabric_that_failed_before_is_another_one() -> None:
     before = _switch_seen(OTHER, -3, labels={"fabric": "f2"})
 
     assert amid(_switch(), before).step is Step.ISOLATE
-
-
-def new_node() -> HealthEvent:
-    return xid(79, family=Family.host, code=NEW_NODE, verdict=Verdict.DEGRADED, source=SWEEP_SOURCE)
 
 
 def test_a_new_node_is_none_of_the_nodes_that_fail_together() -> None:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import NEW_NODE, SWEEP_SOURCE
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step, Verdict
 from nodeheal.domain.faults.catalog import catalog
@@ -20,7 +19,7 @@ from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.situation import Situation
 from tests.support.builders import ACT, NOW, xid
 from tests.support.incident_steps import A, B
-from tests.support.observations import NODE, later, later_fault, seen
+from tests.support.observations import NODE, later, later_fault, new_node, seen
 from tests.support.policies import with_policy
 from tests.support.recovery_story import OBSERVE, SPARE, Story, steps_of
 from tests.support.replays import HOUR
@@ -521,10 +520,6 @@ def test_a_diagnosis_carries_the_level_of_the_policy_and_no_other_step_does() ->
     assert (story.next().diagnostics_level, story.rebooted().next().diagnostics_level) == (None, ACT.diagnostics_level)
 
 
-def new_node() -> HealthEvent:
-    return xid(79, family=Family.host, code=NEW_NODE, verdict=Verdict.DEGRADED, source=SWEEP_SOURCE)
-
-
 def test_a_fault_before_the_return_is_no_failure_after_it() -> None:
     story = Story(xid(79)).isolated().rebooted().passed().reports(later_fault(boot_id="boot-2"))
 
@@ -662,3 +657,9 @@ def test_a_new_machine_that_did_not_come_into_service_is_told_to_a_human_before_
 
     assert decision.ending is Ending.HANDED_TO_A_HUMAN
     assert "it is not in service: it belongs to nobody" in decision.reason
+
+
+def test_only_a_failed_check_speaks_against_a_repair() -> None:
+    vague = xid(79, event_id="vague", boot_id="boot-2", verdict=Verdict.UNKNOWN)
+
+    assert Story(xid(79)).isolated().rebooted().passed().reports(vague).next().step is Step.RETURN

@@ -5,20 +5,13 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.results import StepResult
-from nodeheal.contract.steps import DecideRequest, Decision
+from nodeheal.contract.steps import DecideRequest
 from nodeheal.contract.vocabulary import IncidentState, Outcome, Step
-from nodeheal.domain.recovery.incident import Turn
 from nodeheal.services.recovery import carry_out, decide_next_step
-from tests.support.builders import ACT, NOW
-from tests.support.incident_steps import A
+from tests.support.builders import ACT
 from tests.support.incident_steps import Incident as Recovery
 from tests.support.observed_operations import unwanted
-
-
-def turn(step: Step, outcome: Outcome, **changes: Any) -> Turn:
-    decision = Decision(step=step, reason="so", node_id=A, **changes)
-    return Turn(decision, StepResult(step=step, node_id=A, outcome=outcome, reason="so", finished_at=NOW))
+from tests.support.steps import turn
 
 
 @pytest.mark.parametrize("state", [IncidentState.OPEN, IncidentState.ESCALATED])

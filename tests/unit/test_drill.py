@@ -33,9 +33,6 @@ from tests.support.builders import ACT, NOW, memory_ports, node, xid
 from tests.support.fake_cluster import FakeCluster, without_job
 from tests.support.incident_steps import A
 from tests.support.jobs import ecs_job
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
 
 NODE = node().node_id
 DRILLED = RecoveryPolicy.model_validate({"pools": {"demo": {"drills": True}}})

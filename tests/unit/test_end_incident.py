@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -137,11 +136,6 @@ def test_a_relapse_after_the_return_is_told_and_its_repeat_is_news() -> None:
     assert ending.decision.ending is Ending.HANDED_TO_A_HUMAN
     again = xid(79, event_id="again", boot_id="boot-2", observed_at=it.clock())
     assert ingest(again, it.ports, ACT) is Ingested.OPENED
-
-
-def turn(step: Step, outcome: Outcome, **changes: Any) -> Turn:
-    decision = Decision(step=step, reason="so", node_id=A, **changes)
-    return Turn(decision, StepResult(step=step, node_id=A, outcome=outcome, reason="so", finished_at=NOW))
 
 
 def test_an_incident_that_never_brings_back_the_job_that_was_left_to_it_says_so() -> None:

@@ -24,9 +24,6 @@ from nodeheal.services.saving import node_of
 from tests.support.builders import FrozenClock, as_rank, memory_ports, node, started_job, stored_job, stored_run
 from tests.support.incident_steps import LLAMA, A, B, Incident
 from tests.support.jobs import ecs_job
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
 
 UNDER_WAY = "run 1 is under way"
 
@@ -181,3 +178,12 @@ def test_a_job_whose_end_was_half_told_leaves_nothing_and_tells_its_workflow(die
     assert [one.job_id for one in ports.nodes.in_pool("demo")] == [None, None]
     assert it.job_notes.leases == {}
     assert "watching" in it.workflows.resumed
+
+
+def test_an_event_of_another_task_does_not_change_the_rank() -> None:
+    it = Incident()
+    run = stored_run(it.ports, "llama", 1)
+
+    on_task_change(TaskChange("llama", 1, "another-task", run.tasks[0].placement, "STOPPED", 1, ""), it.ports)
+
+    assert it.ports.jobs.get_run("llama", 1) == run

@@ -1,13 +1,11 @@
 """Which node is asked for a job's newest checkpoint, and when."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from nodeheal.contract.job_spec import Checkpoints
-from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Step
+from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.jobs.job import FoundCheckpoint
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
@@ -15,16 +13,10 @@ from nodeheal.services.jobs import find_checkpoint, job_steps
 from tests.support.builders import NOW, xid
 from tests.support.incident_steps import LLAMA, A, B, C
 from tests.support.observed_operations import ended, saved
-from tests.support.three_nodes import started_run, three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.steps import asking
+from tests.support.three_nodes import started_run
 
 WITH_CHECKPOINTS = replace(LLAMA, checkpoints=Checkpoints(directory="/mnt/llama"))
-
-
-def asking(step: Step = Step.RESTART_WORKLOAD, node_id: str = A, **changes: Any) -> StepRequest:
-    decision = Decision(step=step, reason="so", node_id=node_id, job_id="llama")
-    return StepRequest(incident_id="inc-1", turn=1, decision=decision.model_copy(update=changes), task_token="token")
 
 
 def searched(ports: Ports, monkeypatch: pytest.MonkeyPatch, request: StepRequest) -> list[str]:

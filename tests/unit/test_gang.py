@@ -152,3 +152,18 @@ def test_a_container_beside_the_rank_that_was_out_of_memory_is_not_the_rank(exit
     failure = first_failure(Run("llama", 1, NOW, "submitted", (dead,)))
 
     assert failure is not None and failure.code == code
+
+
+@pytest.mark.parametrize(
+    ("last_status", "status"),
+    [("PROVISIONING", "PENDING"), ("ACTIVATING", "PENDING"), ("STOPPING", "RUNNING"), ("STOPPED", "STOPPED")],
+)
+def test_a_rank_on_its_way_up_does_not_run_and_one_on_its_way_down_has_not_stopped(
+    last_status: str, status: str
+) -> None:
+    mark = {"taskArn": "task", "containerInstanceArn": "placement", **as_rank("llama", 1)}
+
+    change = task_change(EcsTaskDetail.model_validate({**mark, "lastStatus": last_status}))
+
+    assert change is not None
+    assert (change.status, change.job_id, change.run) == (status, "llama", 1)

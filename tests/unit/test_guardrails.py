@@ -33,7 +33,7 @@ from nodeheal.domain.recovery.guardrails import stale
 from nodeheal.domain.recovery.progress import Progress
 from tests.support.builders import ACT, NOW, xid
 from tests.support.guardrails import APPROVE, OPEN, PAUSED, full, no_capacity, waited
-from tests.support.observations import NODE, OTHER, crowd, later, later_fault, seen
+from tests.support.observations import NODE, OTHER, crowd, later, later_fault, wave
 from tests.support.pauses import pause_of_pool
 from tests.support.policies import with_policy
 from tests.support.recovery_story import Story
@@ -582,12 +582,6 @@ def test_no_mode_but_act_ever_touches_anything(events: list[Any], mode: Mode) ->
     assert story.next().step in (Step.CLOSE, Step.ESCALATE, Step.WAIT)
 
 
-def _wave(count: int, code: int = 79, /, began: float = 0, **labels: str) -> tuple[Observation, ...]:
-    return tuple(
-        seen(code, f"mi-{code}-{n:02}", None, observed_at=later(began + n), labels=labels) for n in range(count)
-    )
-
-
 def _milder() -> RecoveryPolicy:
     rule = {"fault": "xid/79", "ladder": ["RESTART_WORKLOAD", "REBOOT"], "why": "it is the job's here"}
     return with_policy(overrides=[rule])
@@ -638,7 +632,7 @@ def test_what_holds_a_recovery_back_in_the_middle_is_told() -> None:
     assert "opted out (lab machine); the node stays isolated" in story.next().reason
 
     story.policy = ACT
-    story.amid(observations=_wave(4), pool_nodes=10)
+    story.amid(observations=wave(4), pool_nodes=10)
     assert "5 nodes of the pool fail together" in story.next().reason
 
 

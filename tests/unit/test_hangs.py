@@ -18,9 +18,6 @@ from tests.support.builders import ACT, NOW, node, started_job, xid
 from tests.support.incident_steps import LLAMA, A, B, C
 from tests.support.observed_operations import unwanted
 from tests.support.recovery_story import Story
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
 
 
 def hang(component: str | None = "llama/1", node_id: str = A, **changes: Any) -> HealthEvent:

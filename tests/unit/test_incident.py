@@ -5,19 +5,15 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST, SWEEP_SOURCE
+from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Family, Outcome, Step, Verdict
 from nodeheal.domain.recovery.incident import History, Turn, is_boot_independent
 from tests.support.builders import NOW, xid
 from tests.support.incident_steps import A
-from tests.support.observations import OTHER, later_fault
+from tests.support.observations import OTHER, later_fault, new_node
 from tests.support.recovery_story import Story
-
-
-def new_node() -> HealthEvent:
-    return xid(79, family=Family.host, code=NEW_NODE, verdict=Verdict.DEGRADED, source=SWEEP_SOURCE)
 
 
 def request(action: Action) -> HealthEvent:

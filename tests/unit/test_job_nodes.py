@@ -11,9 +11,6 @@ from nodeheal.services.operators.operator_guardrails import pause_node
 from tests.support.builders import ACT, FrozenClock, memory_ports, node, stored_node
 from tests.support.incident_steps import LLAMA
 from tests.support.jobs import ecs_job
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
 
 JOB = ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1)
 

@@ -9,7 +9,6 @@ import pytest
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import (
     Ending,
     IncidentState,
@@ -18,7 +17,6 @@ from nodeheal.contract.vocabulary import (
     Next,
     NodeState,
     Outcome,
-    Step,
     Trouble,
     Verdict,
 )
@@ -62,9 +60,10 @@ from tests.support.builders import (
 from tests.support.incident_steps import A, B, C
 from tests.support.job_steps import becomes, launched, ports, request, resumed, run_of, stored
 from tests.support.jobs import ecs_job
-from tests.support.three_nodes import started_run, three_nodes
+from tests.support.steps import asking
+from tests.support.three_nodes import started_run
 
-__all__ = ["ports", "three_nodes"]  # fixtures
+__all__ = ["ports"]  # fixtures
 
 
 def finished(name: str, verdict: Verdict = Verdict.OK, boot_id: str = "boot-1", request_id: str = "llama-1-1") -> Any:
@@ -695,11 +694,6 @@ def test_a_task_of_another_run_is_not_stopped_for_this_job(ports: Ports) -> None
     stop_job(request(JobStep.ATTRIBUTE), ports)
 
     assert set(scheduler.stopped) == {run_of(ports).tasks[0].task_id}
-
-
-def asking(step: Step = Step.RESTART_WORKLOAD, node_id: str = A, **changes: Any) -> StepRequest:
-    decision = Decision(step=step, reason="so", node_id=node_id, job_id="llama")
-    return StepRequest(incident_id="inc-1", turn=1, decision=decision.model_copy(update=changes), task_token="token")
 
 
 def test_the_nodes_of_a_gang_are_those_of_a_job_that_goes_on(three_nodes: Ports) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.health_event import CheckResult, DiagnosticsFinished, NodeBooted
+from nodeheal.contract.health_event import CheckResult, DiagnosticsFinished
 from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import Check, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -18,18 +18,13 @@ from nodeheal.services.saving import node_of
 from tests.support.builders import (
     ACT,
     DIAGNOSTICS,
-    NOW,
-    SHARED_FACTS,
     commands_in,
     facts_of,
     named,
-    xid,
 )
 from tests.support.incident_steps import A, B, Incident
 from tests.support.step_functions import as_step, run_diagnostics
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.three_nodes import booted
 
 BUS = "neuron_all_reduce_gb_per_s"
 
@@ -200,12 +195,6 @@ def test_neither_an_earlier_boots_diagnosis_nor_a_test_between_nodes_is_recorded
     by_hand(it, **changes)
 
     assert it.node().last_diagnosis is None
-
-
-def booted(boot_id: str = "boot-1", **changes: Any) -> NodeBooted:
-    fact = xid(79, node_id=A).model_dump(include=SHARED_FACTS | {"observed_at", "node_id", "instance_id"})
-    known = {"event_id": "b", "boot_id": boot_id, "booted_at": NOW, "address": "127.0.0.1", "accelerators": 8}
-    return NodeBooted(**fact, **{**known, **changes})
 
 
 @pytest.mark.parametrize(("state", "is_kept"), [(NodeState.HEALTHY, True), (NodeState.ENROLLED, False)])

@@ -31,9 +31,7 @@ from tests.support.incident_steps import LLAMA, A, B, C, Incident, healed, take
 from tests.support.lost_writes import lost
 from tests.support.observed_operations import saved
 from tests.support.replays import HOUR
-from tests.support.three_nodes import started_run, three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.three_nodes import started_run
 
 
 def test_a_launch_is_told_with_its_ranks() -> None:

@@ -15,18 +15,10 @@ from nodeheal.operations.new_node import stand_in_line
 from nodeheal.ports import Ports
 from nodeheal.services.intake import new_nodes
 from nodeheal.services.saving import node_of
-from tests.support.builders import ACT, NOW, SHARED_FACTS, node, xid
+from tests.support.builders import ACT, NOW, node
 from tests.support.incident_steps import A
 from tests.support.pauses import pause_of_node
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
-
-
-def booted(boot_id: str = "boot-1", **changes: Any) -> NodeBooted:
-    fact = xid(79, node_id=A).model_dump(include=SHARED_FACTS | {"observed_at", "node_id", "instance_id"})
-    known = {"event_id": "b", "boot_id": boot_id, "booted_at": NOW, "address": "127.0.0.1", "accelerators": 8}
-    return NodeBooted(**fact, **{**known, **changes})
+from tests.support.three_nodes import booted
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """A node's record: which moves its life allows, and what a boot, an event or a recovery changes of it."""
 
 import re
+from datetime import timedelta
 
 import pytest
 
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.fleet.node import PastRecovery, may_move, moved
+from nodeheal.domain.fleet.node import BootView, PastRecovery, may_move, moved
+from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.recovery.incident import incident_id_of
 from tests.support.builders import NOW, node, xid
 from tests.support.observations import later
@@ -80,3 +82,27 @@ def test_an_incidents_name_can_be_an_executions_name() -> None:
 
     assert re.fullmatch(r"inc-20260301T030000-[A-Za-z0-9-]{24}-[0-9a-f]{10}", name)
     assert name.split("-", 2)[2].startswith("x" * 20 + "-end-")
+
+
+def test_a_move_that_a_nodes_life_does_not_allow_is_an_error() -> None:
+    with pytest.raises(ValueError, match="cannot go from RETIRED to ISOLATED"):
+        moved(node(state=NodeState.RETIRED), NodeState.ISOLATED, "broken", NOW)
+
+
+def test_a_boot_without_an_address_keeps_the_one_that_is_known() -> None:
+    known = node(address="10.0.0.1", accelerators=8)
+    boots = [known.booted(boot, NOW + timedelta(minutes=1)) for boot in ("boot-1", "boot-2")]
+
+    assert {(boot.address, boot.accelerators) for boot in boots} == {("10.0.0.1", 8)}
+    moved_to = [known.booted(boot, NOW, "10.0.0.2", 4) for boot in ("boot-1", "boot-2")]
+    assert {(boot.address, boot.accelerators) for boot in moved_to} == {("10.0.0.2", 4)}
+
+
+def test_a_node_in_quarantine_is_no_spare_however_old_its_probation() -> None:
+    assert not node(state=NodeState.QUARANTINED, probation_until=NOW).is_available(NOW, NO_PAUSES)
+    assert not node(state=NodeState.PROBATION).is_available(NOW, NO_PAUSES)
+
+
+def test_an_unknown_boot_of_the_very_moment_of_the_current_one_is_past() -> None:
+    assert node(booted_at=NOW).view("boot-x", NOW) is BootView.PAST
+    assert node(booted_at=NOW).view("boot-x", NOW + timedelta(microseconds=1)) is BootView.NEWER

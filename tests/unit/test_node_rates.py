@@ -10,9 +10,6 @@ from nodeheal.services.intake.node_rates import ANSWERS_A_MINUTE, REPORTS_A_MINU
 from nodeheal.services.intake.wakeup import on_node_booted
 from tests.support.builders import ACT, node, xid
 from tests.support.incident_steps import A, C, Incident
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
 
 
 def sends_boots(it: Incident, name: str, number: int) -> None:

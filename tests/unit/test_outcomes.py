@@ -8,20 +8,35 @@ import pytest
 
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
 from nodeheal.contract.results import Isolated, StepResult
-from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.steps import Decision, StepRequest
+from nodeheal.contract.vocabulary import Action, JobState, NodeState, Outcome, Step, VerbName, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.operation import job_owner
+from nodeheal.domain.recovery import incident as incidents
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang, stop_gang
+from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
-from tests.support.builders import ACT, NOW, scheduler_in, stored_run, xid
+from tests.support.builders import (
+    ACT,
+    NOW,
+    gang_under_way,
+    memory_ports,
+    node,
+    scheduler_in,
+    started_job,
+    stored_run,
+    xid,
+)
 from tests.support.incident_steps import A, B, C, Incident, healed
+from tests.support.jobs import ecs_job
 from tests.support.lost_writes import lost
 from tests.support.step_functions import isolate_node, run_diagnostics
 
@@ -260,3 +275,32 @@ def test_a_swap_that_the_look_finds_is_finished_there() -> None:
 
     assert conclude(request, it.ports).replacement_node_id == C
     assert (it.node(A).state, it.node(A).job_id) == (NodeState.QUARANTINED, None)
+
+
+def request(step: Step, action: Action | None = None, job_id: str | None = None) -> StepRequest:
+    decision = Decision(step=step, reason="because", node_id=xid().node_id, action=action, job_id=job_id)
+    return StepRequest(incident_id="inc-1", turn=1, decision=decision)
+
+
+@pytest.fixture
+def ports() -> Ports:
+    made = memory_ports()
+    broken = node(state=NodeState.RECOVERING, open_incident="inc-1", job_id="llama")
+    incident = incidents.Incident("inc-1", broken.node_id, "demo", xid(), NOW, "v", job_id="llama")
+    made.nodes.save(node())
+    made.incidents.open(incident, replace(broken, version=1))
+    started_job(ecs_job("llama", "demo", "training", "trainer:1", "trainer", 1), [broken], made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("step", "verb"), [(Step.ISOLATE, VerbName.ISOLATE), (Step.RESTART_WORKLOAD, VerbName.LAUNCH_GANG)]
+)
+def test_a_gang_that_was_not_in_time_is_not_waited_for_any_more(step: Step, verb: VerbName, ports: Ports) -> None:
+    run = stored_run(ports, "llama", 1)
+    gang_under_way(ports, verb, run)
+    other = gang_under_way(ports, VerbName.STOP_GANG, run, incident_id="inc-2")
+
+    conclude(request(step, job_id="llama"), ports)
+
+    assert ports.operations.open_of(job_owner("llama")) == [other]

@@ -3,8 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from pydantic import ValidationError
 
+from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import (
     Breaker,
     Budget,
@@ -116,3 +119,14 @@ def test_a_policy_says_how_far_nodeheal_goes_with_each_action_that_does_somethin
     for action in set(Action) - known:
         with pytest.raises(ValueError, match="has no mode"):
             PoolPolicy(modes={action: Mode.observe})
+
+
+@pytest.mark.parametrize("wrong", ["missing", "group"])
+def test_a_policy_without_every_brake_is_refused(wrong: str) -> None:
+    limits = dict(RecoveryPolicy().limits)
+    if wrong == "missing":
+        del limits[Action.REPLACE]
+    if wrong == "group":
+        limits[Action.REPLACE] = AttemptLimit(group=Action.REBOOT, limit=1, window_seconds=60)
+    with pytest.raises(ValidationError):
+        RecoveryPolicy(limits=limits)

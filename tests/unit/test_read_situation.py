@@ -39,9 +39,8 @@ from tests.support.incident_steps import Incident as SteppedIncident
 from tests.support.jobs import ecs_job
 from tests.support.observed_operations import ended, saved
 from tests.support.recovery_story import Story
-from tests.support.three_nodes import started_run, three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.steps import turn
+from tests.support.three_nodes import started_run
 
 NODE = node().node_id
 OTHER = "mi-0bbbbbbbbbbbbbbbb"
@@ -373,11 +372,6 @@ def test_a_decision_sees_the_job_and_its_run() -> None:
 
     assert seen.run_started_at == stored_run(it.ports, "llama", 1).started_at
     assert seen.job_limits != ()
-
-
-def turn(step: Step, outcome: Outcome, **changes: Any) -> Turn:
-    decision = Decision(step=step, reason="so", node_id=A, **changes)
-    return Turn(decision, StepResult(step=step, node_id=A, outcome=outcome, reason="so", finished_at=NOW))
 
 
 @pytest.mark.parametrize(

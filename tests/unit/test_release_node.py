@@ -9,10 +9,9 @@ from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.steps import save_node
 from tests.support.builders import memory_ports, node, scheduler_in, stored_node
 from tests.support.enrolment import retire
-from tests.support.incident_steps import A, C, Incident
+from tests.support.incident_steps import A, C, Incident, claimed_by
 from tests.support.lost_writes import lost_call
 
 
@@ -108,15 +107,6 @@ def test_a_replacement_node_that_proved_nothing_can_be_given_back_by_hand() -> N
 
     found = stored_node(ports, C)
     assert found.state is NodeState.HEALTHY
-
-
-def claimed_by(state: IncidentState) -> Incident:
-    """The broken node is isolated and a spare is claimed; the incident is in this state."""
-    it = Incident(code=74)
-    it.isolate()
-    save_node(it.ports, it.node(C), open_incident=it.id)
-    it.ports.incidents.finish(replace(it.ports.incidents.history(it.id).incident, state=state))
-    return it
 
 
 def test_a_spare_that_a_broken_workflow_had_claimed_is_free_when_a_human_has_taken_over() -> None:

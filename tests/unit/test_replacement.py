@@ -17,9 +17,10 @@ from nodeheal.contract.vocabulary import (
     Refusal,
     SchedulerKind,
     Step,
+    VerbName,
 )
 from nodeheal.domain.errors import MachineRefused, NotAccepted
-from nodeheal.domain.fleet.machine import Alternative, ClusterReplacement, Launch, Remediator, Termination
+from nodeheal.domain.fleet.machine import Alternative, ClusterReplacement, Launch, Machine, Remediator, Termination
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -27,9 +28,10 @@ from nodeheal.domain.policy.policy_models import InGroup
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.domain.recovery.timeline import decision_entry, result_entry
 from nodeheal.operations.engine import conclude, machine_gone
+from nodeheal.ports import Ports
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.recovery import new_machine
+from nodeheal.services.recovery import new_machine, new_node_places
 from nodeheal.services.recovery.retire_broken import retire_broken
 from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.support.builders import (
@@ -37,8 +39,10 @@ from tests.support.builders import (
     NOW,
     behave_as,
     facts_of,
+    memory_ports,
     node,
     scheduler_in,
+    under_way,
     waiting,
     xid,
 )
@@ -1021,3 +1025,32 @@ def test_whether_the_broken_machine_is_gone_is_told_with_the_return_of_its_succe
 
 def refused_by_ec2(*_: object) -> None:
     raise MachineRefused("OperationNotPermitted (termination protection)")
+
+
+def test_a_node_that_one_replacement_may_not_have_is_offered_to_the_next(
+    three_nodes: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (under_way(memory_ports(), VerbName.REPLACE, incident_id=name) for name in ("inc-1", "inc-2"))
+    offered: list[str] = []
+    monkeypatch.setattr(three_nodes.machines, "describe", lambda _: Machine("i-1", group="trainers"))
+    monkeypatch.setattr(three_nodes.operations, "queued", lambda line: [first, second] if "trainers" in line else [])
+    monkeypatch.setattr(new_machine, "is_made_for", lambda *_: True)
+    monkeypatch.setattr(new_machine, "has_taken", lambda operation, _: operation is second)
+    monkeypatch.setattr(new_machine, "reconcile", lambda *_: None)
+
+    def take(operation: Any, *_: Any) -> Any:
+        offered.append(operation.incident_id)
+        return operation
+
+    monkeypatch.setattr(new_machine, "take_new_node", take)
+
+    new_machine.on_machine_booted(node("i-1", provider=Provider.ec2), three_nodes)
+
+    assert offered == ["inc-1", "inc-2"]
+
+
+def test_a_place_that_nobody_needs_any_more_goes_to_the_next(three_nodes: Ports) -> None:
+    first, second, _ = three_nodes.nodes.in_pool("demo")
+    assert new_node_places.claim_place(first, 1, three_nodes)
+    assert new_node_places.claim_place(second, 1, three_nodes)  # the first has no incident that would hold it
+    assert not new_node_places.has_place(first, three_nodes)

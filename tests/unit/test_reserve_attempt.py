@@ -1,11 +1,9 @@
 """An attempt is reserved before a node is touched, for the node and for its accelerator."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import NodeState, Step
 from nodeheal.domain.recovery.decision_context import accelerator_scope
 from nodeheal.ports import Ports
@@ -14,9 +12,7 @@ from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.saving import node_of
 from tests.support.builders import xid
 from tests.support.incident_steps import A, Incident, take
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.steps import asking
 
 
 def _rebooting(serial: str = "S1") -> Incident:
@@ -61,11 +57,6 @@ def test_a_full_window_refuses_the_attempt_and_restarts_count_for_the_job() -> N
 
     assert [bool(why) for why in refused] == [False] * limit.limit + [True]
     assert it.ports.attempts.spent("job#llama", limit) == {limit.group: limit.limit}
-
-
-def asking(step: Step = Step.RESTART_WORKLOAD, node_id: str = A, **changes: Any) -> StepRequest:
-    decision = Decision(step=step, reason="so", node_id=node_id, job_id="llama")
-    return StepRequest(incident_id="inc-1", turn=1, decision=decision.model_copy(update=changes), task_token="token")
 
 
 @pytest.mark.parametrize("has_place", [True, False])

@@ -1,10 +1,16 @@
 """Do the nodes of a job see one directory? By what each of them sees there, and never by a guess."""
 
+from typing import Any
+
 import pytest
 
 from nodeheal.contract.health_event import Sight
-from nodeheal.contract.vocabulary import Verdict
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import JobStep, Next, Outcome, Verdict
 from nodeheal.domain.jobs.shared_directory import LOCAL, is_shared
+from nodeheal.ports import Ports
+from nodeheal.services.jobs import see_directory
+from tests.support.builders import NOW
 
 A, B, C, D = "mi-a", "mi-b", "mi-c", "mi-d"
 FSX = Sight(file_system="lustre", source="10.0.0.1@tcp:/fsx", inode=144115188193296385, device=51)
@@ -111,3 +117,25 @@ def test_a_silent_node_hides_nothing_that_is_certain() -> None:
 
 def test_what_is_shared_by_nature_is_no_disk_of_the_nodes_own() -> None:
     assert LOCAL.isdisjoint({"nfs", "nfs4", "lustre", "ceph", "beegfs", "gpfs", "wekafs", "gfs2", "ocfs2", "9p"})
+
+
+@pytest.mark.parametrize(
+    ("second", "first", "told"),
+    [
+        (None, NFS, NFS),
+        ("it hangs", NFS, NFS),
+        ("it hangs", "too old", "it hangs"),
+        (None, None, see_directory._SILENT),
+    ],
+)
+def test_the_last_time_that_a_node_could_see_the_directory_counts(
+    three_nodes: Ports, monkeypatch: pytest.MonkeyPatch, second: Any, first: Any, told: Any
+) -> None:
+    known: dict[str, Any] = {"step": JobStep.CHOOSE, "job_id": "llama", "outcome": Outcome.DONE, "finished_at": NOW}
+    last = JobResult(**known, then=Next.LAUNCH, reason="so", nodes=("mi-a",))
+    request = JobRequest(job_id="llama", submission=1, round=0, searches=2, last=last)
+    answers = iter([second, first])
+    monkeypatch.setattr(see_directory, "_look", lambda *_: None)
+    monkeypatch.setattr(see_directory, "sight_of", lambda *_: next(answers))
+
+    assert see_directory._sights(request, three_nodes) == {"mi-a": told}

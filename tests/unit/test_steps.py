@@ -26,7 +26,6 @@ from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation
-from nodeheal.domain.recovery.incident import Turn
 from nodeheal.domain.recovery.progress import Progress, TriedStep
 from nodeheal.domain.recovery.situation import Situation
 from nodeheal.operations.engine import conclude
@@ -41,7 +40,6 @@ from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.return_to_service import return_to_service
-from nodeheal.services.steps import save_node
 from tests.support.builders import (
     ACT,
     DIAGNOSTICS,
@@ -53,10 +51,11 @@ from tests.support.builders import (
     waiting,
     xid,
 )
-from tests.support.incident_steps import A, B, C, Incident
+from tests.support.incident_steps import A, B, C, Incident, claimed_by
 from tests.support.incident_steps import Incident as Recovery
 from tests.support.lost_writes import lost
 from tests.support.step_functions import isolate_node, reboot_node, replace_node, run_diagnostics
+from tests.support.steps import turn
 
 
 def test_the_whole_recovery_by_reboot() -> None:
@@ -809,11 +808,6 @@ def test_a_destructive_step_without_a_limit_or_for_an_unknown_node_is_an_error()
         reboot_node(unknown, it.ports)
 
 
-def turn(step: Step, outcome: Outcome, **changes: Any) -> Turn:
-    decision = Decision(step=step, reason="so", node_id=A, **changes)
-    return Turn(decision, StepResult(step=step, node_id=A, outcome=outcome, reason="so", finished_at=NOW))
-
-
 @pytest.mark.parametrize("tried", [True, False])
 def test_a_node_that_had_a_fault_comes_back_on_probation(monkeypatch: pytest.MonkeyPatch, tried: bool) -> None:
     it = Recovery()
@@ -841,15 +835,6 @@ class Deaf:
 
     def save(self, *_: object) -> bool:
         return False
-
-
-def claimed_by(state: IncidentState) -> Incident:
-    """The broken node is isolated and a spare is claimed; the incident is in this state."""
-    it = Incident(code=74)
-    it.isolate()
-    save_node(it.ports, it.node(C), open_incident=it.id)
-    it.ports.incidents.finish(replace(it.ports.incidents.history(it.id).incident, state=state))
-    return it
 
 
 def test_a_node_takes_no_work_before_it_is_written_that_it_is_in_service() -> None:

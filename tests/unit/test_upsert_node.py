@@ -2,23 +2,19 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports
 from nodeheal.services.intake import ingest, upsert_node
 from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.saving import node_of
-from tests.support.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, node, xid
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.support.incident_steps import A
 from tests.support.observed_operations import unwanted
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.three_nodes import booted
 
 
 def test_what_aws_says_of_a_node_is_no_word_of_its_agent(three_nodes: Ports) -> None:
@@ -75,9 +71,3 @@ def test_a_node_that_is_tagged_later_is_announced_before_it_is_heard(
 
     assert saved == [NodeState.ENROLLED]
     assert found is not None and (found.pool, found.state) == ("gold", NodeState.HEALTHY)
-
-
-def booted(boot_id: str = "boot-1", **changes: Any) -> NodeBooted:
-    fact = xid(79, node_id=A).model_dump(include=SHARED_FACTS | {"observed_at", "node_id", "instance_id"})
-    known = {"event_id": "b", "boot_id": boot_id, "booted_at": NOW, "address": "127.0.0.1", "accelerators": 8}
-    return NodeBooted(**fact, **{**known, **changes})

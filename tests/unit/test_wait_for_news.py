@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.results import Refused, StepResult
-from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
+from nodeheal.contract.results import Refused
+from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Family, Outcome, Refusal, Step, VerbName, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import incident_owner
-from nodeheal.domain.recovery.incident import Turn, incident_id_of
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import conclude, signal
 from nodeheal.operations.wait import operation_id_of
 from nodeheal.ports import Ports
@@ -28,9 +28,7 @@ from tests.support.incident_steps import Incident as Recovery
 from tests.support.observations import later
 from tests.support.recovery_story import Story
 from tests.support.replays import HOUR
-from tests.support.three_nodes import three_nodes
-
-__all__ = ["three_nodes"]  # a fixture
+from tests.support.steps import asking, turn
 
 REMAP = 63  # a row remap lets its job finish first
 
@@ -367,16 +365,6 @@ def test_an_incident_that_ends_without_a_relaunch_wakes_who_waits_for_the_job() 
     _end_on_b(it, on_b)
 
     assert it.resumed().outcome is Outcome.DONE
-
-
-def asking(step: Step = Step.RESTART_WORKLOAD, node_id: str = A, **changes: Any) -> StepRequest:
-    decision = Decision(step=step, reason="so", node_id=node_id, job_id="llama")
-    return StepRequest(incident_id="inc-1", turn=1, decision=decision.model_copy(update=changes), task_token="token")
-
-
-def turn(step: Step, outcome: Outcome, **changes: Any) -> Turn:
-    decision = Decision(step=step, reason="so", node_id=A, **changes)
-    return Turn(decision, StepResult(step=step, node_id=A, outcome=outcome, reason="so", finished_at=NOW))
 
 
 def test_a_question_of_the_same_turn_is_no_wait_for_news() -> None:
