@@ -177,10 +177,15 @@ def abort_tasks(node: Node) -> int:
     """Send SIGABRT to the training processes of Slurm's jobs on the node, as CUDA does when a GPU is gone; returns
     their number.
     """
-    found = [one for one in processes.with_mark(processes.NODE_MARK, str(node.directory)) if _is_task(one)]
-    for process in found:
+    tasks = tasks_on(node.directory)
+    for process in tasks:
         processes.send(process, signal.SIGABRT)
-    return len(found)
+    return len(tasks)
+
+
+def tasks_on(directory: Path) -> list[psutil.Process]:
+    """Return the training processes of Slurm's jobs on the node with this directory."""
+    return [process for process in processes.with_mark(processes.NODE_MARK, str(directory)) if _is_task(process)]
 
 
 def _is_task(process: psutil.Process) -> bool:

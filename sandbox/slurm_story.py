@@ -30,6 +30,7 @@ class SlurmStory(Story):
     _job_id = ""
     _restarts_told = _starts_told = 0
     _configuration = Path()
+    _starts_nothing = False
 
     @property
     def variables(self) -> dict[str, str]:
@@ -82,6 +83,31 @@ class SlurmStory(Story):
         self._say(said.strip())
         self.told.training = Training(directory)
         self._await_training()
+
+    def _break_nodes(self) -> None:
+        """Break the node of a Slurm that starts no job until the node is drained.
+
+        A job whose program dies requeues itself, and Slurm starts it again after `cred_expire`: 120 s by default, 5 s
+        here. On a busy machine nodeheal drains the node later than that, and the job would start on it once more.
+        """
+        if self.script.kills_rank:
+            self._let_jobs_start(is_allowed=False)
+        super()._break_nodes()
+
+    def _is_over(self) -> bool:
+        if self._starts_nothing and self._is_drained(self.victim):
+            self._let_jobs_start(is_allowed=True)
+        return super()._is_over()
+
+    def _let_jobs_start(self, *, is_allowed: bool) -> None:
+        """Set the partition up or down. Down, it queues jobs, and those that run continue."""
+        self.slurm("scontrol", "update", "PartitionName=gpu", f"State={'UP' if is_allowed else 'DOWN'}")
+        self._starts_nothing = not is_allowed
+
+    def _is_drained(self, node_id: str) -> bool:
+        """Whether Slurm starts no job on the node."""
+        state = self.slurm("sinfo", "-h", "-n", self.name_of(node_id), "-o", "%T").strip()
+        return state.startswith(("drain", "fail", "down"))
 
     def _gang(self) -> list[str] | None:
         """Return the nodes of the job, in Slurm's order, which is that of its ranks."""

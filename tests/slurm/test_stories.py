@@ -5,6 +5,7 @@ Played in one cloud, each on a pool and a Slurm cluster of its own. Nothing here
 
 import json
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,12 +15,12 @@ import pytest
 
 from nodeheal.contract.vocabulary import Ending, NodeState, SchedulerKind
 from nodeheal.services.operators.release_node import release_node
-from sandbox import hyperpod
+from sandbox import hyperpod, processes
 from sandbox.client import Sandbox
 from sandbox.demo import main, story_of, ways_around
 from sandbox.report import judge, make_report
 from sandbox.script import SUBJECTS, Expected, Script
-from sandbox.slurm import why_missing
+from sandbox.slurm import tasks_on, why_missing
 from sandbox.slurm_story import SlurmStory
 from sandbox.stories import ECC, STORIES, fallen
 from sandbox.story import Story
@@ -43,8 +44,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 def play(cloud: Sandbox, name: str, script: Script) -> tuple[SlurmStory, dict[str, Any]]:
     """Play it; the judge of the demo's exit code must be content."""
-    steps = script.steps if script.dcgm_value else 120  # that fault is found some seconds later
-    story = story_of(cloud, replace(script, pool=name, job=name, steps=steps, **ON_SLURM), lambda told, text: None)
+    story = story_of(cloud, replace(script, pool=name, job=name, steps=120, **ON_SLURM), lambda told, text: None)
     assert isinstance(story, SlurmStory)
     story.play()
     report = make_report(story)
@@ -59,6 +59,13 @@ def email_of(report: dict[str, Any]) -> str:
 
 def expects(ending: Ending, *mails: str) -> Expected:
     return Expected(ending, finishes=True, restarts=True, mails=mails)
+
+
+def hangs(story: Story) -> str:
+    """A job that a fault does not end: it must not finish either before a busy machine has nodeheal requeue it."""
+    for process in tasks_on(story.victim_handle.directory):
+        processes.send(process, signal.SIGSTOP)
+    return f"the job hangs on {story.victim}"
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +142,7 @@ def test_the_demo_lists_no_stories_for_slurm_that_it_would_refuse(capsys: pytest
 
 
 def test_a_node_that_does_not_heal_stays_drained_and_its_job_which_hangs_is_requeued(cloud: Sandbox) -> None:
-    script = fallen(persists=True, kills=False, expects=expects(Ending.HANDED_TO_A_HUMAN, HUMAN))
+    script = fallen(persists=True, kills=False, prepares=(hangs,), expects=expects(Ending.HANDED_TO_A_HUMAN, HUMAN))
 
     story, report = play(cloud, "broken", script)
 
@@ -223,7 +230,7 @@ def test_a_double_bit_error_is_healed_on_a_node_that_a_person_has_drained_before
 
 
 def test_a_drill_of_dcgms_policies_heals_a_node_of_slurm(cloud: Sandbox) -> None:
-    _, report = play(cloud, "policy", STORIES["dcgm-policy"].script)
+    _, report = play(cloud, "policy", replace(STORIES["dcgm-policy"].script, prepares=(hangs,)))
 
     assert report["attempts"] == {"REBOOT": 1}
     assert [step for step, _ in report["incident"]["results"]][:4] == [

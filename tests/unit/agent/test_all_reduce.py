@@ -22,11 +22,12 @@ from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.all_reduce import MISSING, parse_all_reduce
 from nodeheal.parsers.fi_pingpong import Ended
 from tests.fakes import nccl
-from tests.support.fabric_orders import order
+from tests.support.fabric_orders import free_port, order
 from tests.support.goldens import efa_cards, golden
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the fake library is built with gcc")
 HERE = "127.0.0.1"
+PATIENCE_SECONDS = 60.0  # for a program to start on a machine that runs other tests as well
 DONE = Ended(0)
 RESULT = {"ranks": 4, "bytes": 1048576, "bus_mb_per_s": 90000.0, "wrong_gpus": []}
 
@@ -42,10 +43,9 @@ class Two:
     def __init__(self, libraries: Path) -> None:
         self.libraries = libraries
         self.started: list[subprocess.Popen[str]] = []
-        with socket.create_server((HERE, 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
 
-    def start(self, peer: str = "", seconds: float = 20, **said: str) -> "subprocess.Popen[str]":
+    def start(self, peer: str = "", seconds: float = PATIENCE_SECONDS, **said: str) -> "subprocess.Popen[str]":
         """One node's part. `said`: to the fake."""
         command = [sys.executable, "-m", "nodeheal.agent.diagnostics.all_reduce", "--megabytes", "1"]
         command += ["--peer", peer, "--port", str(self.port), "--seconds", str(seconds)]
@@ -65,8 +65,16 @@ def two(libraries: Path) -> Iterator[Two]:
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
-    text, errors = process.communicate(timeout=60)
+    text, errors = process.communicate(timeout=2 * PATIENCE_SECONDS)
     return process.returncode, text, errors
+
+
+def reduced(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """What a part that succeeds prints."""
+    code, text, errors = ended(process)
+    assert (code, errors) == (0, "")
+    printed: dict[str, Any] = json.loads(text)
+    return printed
 
 
 def test_the_gpus_of_both_nodes_add_up_to_the_sum_of_all(two: Two) -> None:
@@ -74,18 +82,16 @@ def test_the_gpus_of_both_nodes_add_up_to_the_sum_of_all(two: Two) -> None:
     serving = two.start(FAKE_NCCL_GPUS="2")
 
     for process in (serving, connecting):
-        code, text, errors = ended(process)
-        told = json.loads(text)
-        assert (code, errors) == (0, "")
-        assert (told["ranks"], told["wrong_gpus"]) == (5, [])
-        assert told["bus_mb_per_s"] > 0
+        result = reduced(process)
+        assert (result["ranks"], result["wrong_gpus"]) == (5, [])
+        assert result["bus_mb_per_s"] > 0
 
 
 def test_a_sum_that_is_wrong_names_its_gpu(two: Two) -> None:
     serving, connecting = two.start(), two.start(HERE, FAKE_NCCL="wrong")
 
-    assert json.loads(ended(connecting)[1])["wrong_gpus"] == [0]
-    assert json.loads(ended(serving)[1])["wrong_gpus"] == []
+    assert reduced(connecting)["wrong_gpus"] == [0]
+    assert reduced(serving)["wrong_gpus"] == []
 
 
 def test_a_call_that_fails_is_told_in_the_librarys_own_words(two: Two) -> None:
@@ -133,8 +139,8 @@ def test_a_node_without_gpus_proves_nothing(two: Two) -> None:
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request", b"nhar\0\0\0\0" + bytes(200), b"nhar", b""])
 def test_whoever_else_answers_on_the_port_is_no_other_node(two: Two, said: bytes) -> None:
     with socket.create_server((HERE, two.port)) as stranger:
-        stranger.settimeout(20)
-        process = two.start(HERE, seconds=5)
+        stranger.settimeout(PATIENCE_SECONDS)
+        process = two.start(HERE)
         answered, _ = stranger.accept()
         with answered:
             with suppress(OSError):  # it may have heard enough, and hung up
