@@ -134,7 +134,7 @@ def _awaited_by(incident: Incident | None, ports: Ports) -> str:
     if incident is None or incident.state is not IncidentState.WAITING or incident.awaits is None:
         return ""
     # Here: most jobs wait for no incident, and the engine takes many modules.
-    from nodeheal.operations.approve import find_question
+    from nodeheal.operations.questions import find_question
 
     question = find_question(Question(incident.incident_id, incident.turn), ports)
     until = f" until {question.deadline_at:%Y-%m-%d %H:%M:%S} UTC" if question is not None else ""

@@ -27,7 +27,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import is_job_seen_to, state_word, title_of
-from nodeheal.operations.approve import find_question
+from nodeheal.operations.questions import find_question
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_troubles import needed_of_operators
 from nodeheal.services.operators.review_incidents import list_incidents, review_incident

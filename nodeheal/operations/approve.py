@@ -6,22 +6,15 @@ from nodeheal.contract.names import APPROVAL_REQUESTED
 from nodeheal.contract.results import Answered, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Outcome, VerbName
-from nodeheal.domain.operation import Operation, OperationState, incident_owner
+from nodeheal.domain.operation import Operation, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, Question
-from nodeheal.domain.recovery.incident import History
-from nodeheal.domain.recovery.timeline import ApprovalAnswered
 from nodeheal.operations.handler import Facts, Handler, World, step_result
+from nodeheal.operations.questions import RecordedAnswer, recorded_answer
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports
+from nodeheal.services.notify.compose_waiting import compose_question
+from nodeheal.services.operators.describe_answer import describe_answer
 from nodeheal.services.steps import add_timeline_entry
-
-
-@dataclass(frozen=True)
-class RecordedAnswer:
-    """The first answer to a question, as the incident's timeline keeps it."""
-
-    answer: Answer
-    text: str
 
 
 @dataclass(frozen=True)
@@ -37,29 +30,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.APPROVE, incident_owner(request.incident_id))
 
 
-def find_question(question: Question, ports: Ports) -> Operation | None:
-    """Returns the open operation that asks this. None: it has ended, or was never asked."""
-    name = f"{question.incident_id}-{question.turn}"
-    operation = ports.operations.get(incident_owner(question.incident_id), name)
-    is_over = operation is not None and operation.state is OperationState.DELIVERED
-    if operation is None or operation.verb is not VerbName.APPROVE or is_over:
-        return None
-    return operation
-
-
-def recorded_answer(question: Question, history: History) -> RecordedAnswer | None:
-    """The first answer, or None."""
-    for entry in history.timeline:
-        if isinstance(entry.payload, ApprovalAnswered) and entry.turn == question.turn - 1:
-            return RecordedAnswer(entry.payload.answer, entry.text)
-    return None
-
-
 def _start(operation: Operation, world: World) -> Operation:
-    # Here, because commands import this module only to find a question.
-    from nodeheal.services.notify.compose_waiting import compose_question
-    from nodeheal.services.operators.describe_answer import describe_answer
-
     ports, request, deadline = world.ports, operation.step, operation.deadline_at
     operation = mark_sending(operation, ports)  # an answer may be quicker than this function
     add_timeline_entry(

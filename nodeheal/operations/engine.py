@@ -6,6 +6,7 @@ call, an event that is late or comes twice, and a function that crashed between 
 
 import logging
 from dataclasses import replace
+from importlib import import_module
 
 from nodeheal.contract.health_event import NodeAnswer
 from nodeheal.contract.results import CallAgain, Refused, StepResult
@@ -16,16 +17,18 @@ from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Act, Handler, Result, World, step_result
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
+from nodeheal.services.recovery.reserve_attempt import refund_attempt
+from nodeheal.services.recovery.taken_over import why_taken_over
+from nodeheal.services.scheduling import why_work_unknown
 
 logger = logging.getLogger(__name__)
 _RANDOM_PART = 33  # characters of a request id: a dot and 32 hexadecimal digits
 
 
 def handler_of(verb: VerbName) -> Handler:
-    """Returns the handler of the verb's own file. Imported here, because verbs use the engine themselves."""
-    from nodeheal.operations.verbs import HANDLERS
-
-    return HANDLERS[verb]
+    """Returns the handler of the verb's own file, which has its name and is loaded when it is first asked for."""
+    handler: Handler = import_module(f"nodeheal.operations.{verb.value.lower()}").HANDLER
+    return handler
 
 
 def begin(planned: Operation, world: World) -> None:
@@ -81,32 +84,6 @@ def reconcile_all(owner: str, ports: Ports) -> None:
     """Reconciles every open operation of a node, an incident or a job."""
     for operation in ports.operations.open_of(owner):
         reconcile(operation, ports)
-
-
-def conclude(request: StepRequest, ports: Ports) -> StepResult:
-    """Returns how the step went, for a workflow that has stopped waiting.
-
-    The answer is stored, so that a call that is repeated gets the same one.
-    """
-    from nodeheal.operations.verbs import operation_of
-
-    planned = operation_of(request, ports)
-    if planned is None:
-        return StepResult(
-            step=request.decision.step,
-            node_id=request.decision.node_id,
-            outcome=Outcome.UNKNOWN,
-            reason="the step broke, and there is nothing to look at",
-            finished_at=ports.clock(),
-        )
-    operation = ports.operations.get(planned.owner, planned.operation_id) or planned
-    handler = handler_of(operation.verb)
-    operation = update(operation, ports, Operation.delivered) if operation.is_over else end(operation, ports)
-    result = operation.result
-    assert isinstance(result, StepResult)
-    if handler.is_half_of_step and result.outcome is Outcome.DONE:
-        return result.model_copy(update={"outcome": Outcome.UNKNOWN, "facts": CallAgain()})
-    return result
 
 
 def end(operation: Operation, ports: Ports) -> Operation:
@@ -197,11 +174,6 @@ def _why_left_alone(operation: Operation, ports: Ports) -> StepResult | None:
     """Returns the refusal of an operation that was not begun, where its node is a person's or its work not known. None:
     it may begin.
     """
-    # Imported here: commands of operators load the engine, and none of them begins such an operation.
-    from nodeheal.services.recovery.reserve_attempt import refund_attempt
-    from nodeheal.services.recovery.taken_over import why_taken_over
-    from nodeheal.services.scheduling import why_work_unknown
-
     node = ports.nodes.get(operation.node_id)
     if operation.state is not OperationState.PLANNED or node is None or node.open_incident != operation.incident_id:
         return None

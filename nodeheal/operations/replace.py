@@ -245,8 +245,7 @@ def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports
     request, record = operation.step, read_record(operation)
     # EC2 lists a machine for a while after it is terminated.
     alive = None if record.phase is Phase.TERMINATING else ports.machines_of(node).describe(node.instance_id)
-    _, recorded = _recorded_machine(request, ports)
-    machine = alive or recorded
+    machine = alive if alive is not None else _recorded_machine(request, ports)[1]
     if machine is None:
         why = f"{node.instance_id} is gone: no such instance is there to be replaced"
         return _refused(operation, why, ports, Refused(code=Refusal.INSTANCE_GONE))

@@ -6,19 +6,20 @@ A verb's file has its name, and in it a HANDLER; the file of a verb that carries
 from importlib import import_module
 
 from nodeheal.contract.health_event import NodeAnswer
+from nodeheal.contract.results import CallAgain, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Step, VerbName
+from nodeheal.contract.vocabulary import Outcome, Step, VerbName
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import verb_of_step
 from nodeheal.operations import launch_gang, stop_gang
-from nodeheal.operations.engine import begin
+from nodeheal.operations.engine import begin, end, handler_of
 from nodeheal.operations.handler import Handler, World
+from nodeheal.operations.record import update
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.find_checkpoint import search_ahead
 
-_FILES = {verb: import_module(f"nodeheal.operations.{verb.value.lower()}") for verb in VerbName}
-HANDLERS: dict[VerbName, Handler] = {verb: file.HANDLER for verb, file in _FILES.items()}
+HANDLERS: dict[VerbName, Handler] = {verb: handler_of(verb) for verb in VerbName}
 _ANSWERS = (handler.answers.event for handler in HANDLERS.values() if handler.answers is not None)
 ANSWERS: dict[str, type[NodeAnswer]] = {event.detail_type: event for event in _ANSWERS}  # by their names on the bus
 
@@ -44,9 +45,33 @@ def operation_of(request: StepRequest, ports: Ports) -> Operation | None:
     verb = verb_of_step(decision.step, decision.action).operation
     if verb is None:
         return None
-    planned = _FILES[verb].plan(request, ports)
+    planned = import_module(f"nodeheal.operations.{verb.value.lower()}").plan(request, ports)
     assert isinstance(planned, Operation)
     return planned  # a question to a human is stored under the name of a wait, and its record says which it is
+
+
+def conclude(request: StepRequest, ports: Ports) -> StepResult:
+    """Returns how the step went, for a workflow that has stopped waiting.
+
+    The answer is stored, so that a call that is repeated gets the same one.
+    """
+    planned = operation_of(request, ports)
+    if planned is None:
+        return StepResult(
+            step=request.decision.step,
+            node_id=request.decision.node_id,
+            outcome=Outcome.UNKNOWN,
+            reason="the step broke, and there is nothing to look at",
+            finished_at=ports.clock(),
+        )
+    operation = ports.operations.get(planned.owner, planned.operation_id) or planned
+    handler = handler_of(operation.verb)
+    operation = update(operation, ports, Operation.delivered) if operation.is_over else end(operation, ports)
+    result = operation.result
+    assert isinstance(result, StepResult)
+    if handler.is_half_of_step and result.outcome is Outcome.DONE:
+        return result.model_copy(update={"outcome": Outcome.UNKNOWN, "facts": CallAgain()})
+    return result
 
 
 def _half_of_restart(request: StepRequest, ports: Ports) -> Operation:

@@ -57,7 +57,7 @@ AT_MOST = {
     "incidents list": 126,
     "incidents show inc-1234": 127,  # the view, and the query beside the renderer
     "jobs list": 131,  # the typed timeline
-    "jobs show llama": 155,  # the view, and the query beside the renderer
+    "jobs show llama": 160,  # the engine, with what it asks before an operation begins
     "approve inc-1234 --why because": 139,  # refused by the same function as in the control plane
     "pools list": 140,
 }

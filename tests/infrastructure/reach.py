@@ -30,7 +30,6 @@ _NOT_FOLLOWED = frozenset(
         # The engine asks for those verbs whose handler says so: see `_ASKS_WHOSE`.
         "nodeheal.operations.engine._why_left_alone",
         "nodeheal.operations.verbs.HANDLERS",
-        "nodeheal.operations.verbs._FILES",
     }
 )
 _VERBS_PACKAGE = "nodeheal.operations"

@@ -16,9 +16,9 @@ from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Questio
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import short_id
 from nodeheal.domain.recovery.timeline import ApprovalAnswered, TimelineEntry, decision_entry
-from nodeheal.operations.approve import find_question
-from nodeheal.operations.engine import conclude
+from nodeheal.operations.questions import find_question
 from nodeheal.operations.steps import wait_for_approval
+from nodeheal.operations.verbs import conclude
 from nodeheal.services.notify.compose_waiting import compose_question
 from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.answer_approval import _at_the_last_moment, answer_approval, open_question

@@ -12,7 +12,7 @@ from nodeheal.domain.faults.catalog import catalog
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.confirmation import confirmations_in
-from nodeheal.operations.engine import conclude
+from nodeheal.operations.verbs import conclude
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from tests.support.builders import ACT, xid
 from tests.support.fake_cluster import FakeCluster

@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import Confirmation, Family, Outcome, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
-from nodeheal.operations.engine import conclude
+from nodeheal.operations.verbs import conclude
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from tests.support import builders

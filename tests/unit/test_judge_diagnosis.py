@@ -10,7 +10,7 @@ from nodeheal.contract.health_event import CheckResult, DiagnosticsFinished
 from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import Check, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.operations.engine import conclude
+from nodeheal.operations.verbs import conclude
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup

@@ -17,8 +17,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Turn, incident_id_of
 from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.review.console_links import ConsoleLinks
-from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang, stop_gang
+from nodeheal.operations.verbs import conclude
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.compose_owner import About, compose_runs_again

@@ -16,8 +16,8 @@ from nodeheal.domain.operation import job_owner
 from nodeheal.domain.recovery import incident as incidents
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge
-from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang, stop_gang
+from nodeheal.operations.verbs import conclude
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.jobs.runs import may_write

@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.machine import Machine
 from nodeheal.domain.operation import Operation
-from nodeheal.operations.engine import conclude
+from nodeheal.operations.verbs import conclude
 from nodeheal.ports.commands import CommandStatus
 from tests.support.builders import commands_in, waiting
 from tests.support.incident_steps import A, Incident

@@ -27,7 +27,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import InGroup
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.domain.recovery.timeline import decision_entry, result_entry
-from nodeheal.operations.engine import conclude, machine_gone
+from nodeheal.operations.engine import machine_gone
+from nodeheal.operations.verbs import conclude
 from nodeheal.ports import Ports
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.operators.release_node import release_node

@@ -28,9 +28,9 @@ from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.recovery.progress import Progress, TriedStep
 from nodeheal.domain.recovery.situation import Situation
-from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import record_of
 from nodeheal.operations.steps import launch_gang, stop_gang
+from nodeheal.operations.verbs import conclude
 from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.messaging import Message
 from nodeheal.services.intake import wakeup

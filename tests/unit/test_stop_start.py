@@ -11,7 +11,8 @@ from nodeheal.contract.results import CallAgain
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Refusal, Step
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.fleet.machine import Power
-from nodeheal.operations.engine import conclude, machine_stopped
+from nodeheal.operations.engine import machine_stopped
+from nodeheal.operations.verbs import conclude
 from nodeheal.services.intake.wakeup import on_node_booted
 from tests.support.builders import waiting
 from tests.support.incident_steps import A

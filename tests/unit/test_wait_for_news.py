@@ -14,7 +14,8 @@ from nodeheal.contract.vocabulary import Awaited, Family, Outcome, Refusal, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import incident_owner
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.operations.engine import conclude, signal
+from nodeheal.operations.engine import signal
+from nodeheal.operations.verbs import conclude
 from nodeheal.operations.wait import operation_id_of
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import OperationStore

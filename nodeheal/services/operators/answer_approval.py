@@ -9,8 +9,8 @@ from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import History, short_id
 from nodeheal.domain.recovery.timeline import AnswerRefused, ApprovalAnswered, TimelineEntry, entries_with
 from nodeheal.domain.review.review import AWAITED, status_text
-from nodeheal.operations.approve import find_question, recorded_answer
 from nodeheal.operations.engine import reconcile
+from nodeheal.operations.questions import find_question, recorded_answer
 from nodeheal.ports import Ports
 from nodeheal.services.operators.describe_answer import describe_answer, why_breaker_holds, why_paused
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 from nodeheal.domain.fleet.unmanaged_tasks import job_text
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import ABOUT_DRILLS, History, Incident, short_id
-from nodeheal.operations.approve import find_question, recorded_answer
+from nodeheal.operations.questions import find_question, recorded_answer
 from nodeheal.ports import Ports
 from nodeheal.services.operators.answer_approval import AnswerReceipt
 from nodeheal.services.operators.describe_answer import describe_answer

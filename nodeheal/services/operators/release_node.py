@@ -7,8 +7,8 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.domain.recovery.timeline import NodeReleased
-from nodeheal.operations.approve import find_question
 from nodeheal.operations.engine import reconcile
+from nodeheal.operations.questions import find_question
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import nodes_it_has
 from nodeheal.services.operators.close_incident import write_closed

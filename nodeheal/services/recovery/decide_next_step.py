@@ -20,7 +20,7 @@ from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.effects import effects_of_turn
 from nodeheal.domain.recovery.guardrails import breaker_cause, with_open_breaker
 from nodeheal.domain.recovery.incident import History
-from nodeheal.operations.engine import conclude
+from nodeheal.operations.verbs import conclude
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.carry_out import carry_out
 from nodeheal.services.recovery.read_situation import read_situation

@@ -1,6 +1,5 @@
 """`nodeheal-agent run fabric`, run as the SSM document runs it, with tools that answer what the test wants."""
 
-import contextlib
 import json
 import os
 import re
@@ -11,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -26,7 +24,7 @@ from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, Fabri
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.finding import Report
 from tests.support.agent_fakes import FakeEventBridge, NodeFolder
-from tests.support.fabric_orders import order
+from tests.support.fabric_orders import free_port, order
 from tests.support.goldens import efa_cards, golden
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "test-fabric.json"
@@ -105,16 +103,6 @@ def answer_of(process: "subprocess.Popen[str]") -> FabricAnswer:
     said, complaints = process.communicate(timeout=60)
     assert process.returncode == 0, complaints
     return FabricAnswer.model_validate_json(said.splitlines()[-1])
-
-
-def free_port() -> int:
-    """The first of five free ports in a row, below those that the kernel gives to whoever asks for any."""
-    for first in Random().sample(range(20_000, 32_000, 5), 100):
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for port in range(first, first + 5):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
-    raise AssertionError("no five ports in a row are free")
 
 
 @pytest.fixture

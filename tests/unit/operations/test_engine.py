@@ -10,8 +10,9 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState
-from nodeheal.operations.engine import begin, conclude, reconcile
+from nodeheal.operations.engine import begin, reconcile
 from nodeheal.operations.handler import World
+from nodeheal.operations.verbs import conclude
 from nodeheal.services.intake import wakeup
 from tests.support.builders import ACT, commands_in, waiting
 from tests.support.incident_steps import A, B, Incident

@@ -14,9 +14,10 @@ from nodeheal.contract.steps import DecidedResult, DecideRequest, Decision
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome, Step, VerbName, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState, node_owner
-from nodeheal.operations import engine, verbs
+from nodeheal.operations import engine
 from nodeheal.operations.handler import Facts, Handler, Result, World, read_time, step_result
 from nodeheal.operations.record import start_waiting
+from nodeheal.operations.verbs import conclude
 from nodeheal.services.jobs.job_steps import job_step_result
 from tests.support.builders import ACT, NOW, SHARED_FACTS, FrozenClock, memory_ports, under_way, xid
 
@@ -67,7 +68,7 @@ def verb() -> Verb:
 def install(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Verb]:
     def installed(name: VerbName = VerbName.DIAGNOSE, **says: Any) -> Verb:
         handler = Handler(verb.start, verb.observe, read_time, verb.refresh, **says)
-        monkeypatch.setitem(verbs.HANDLERS, name, handler)
+        monkeypatch.setattr(f"nodeheal.operations.{name.value.lower()}.HANDLER", handler)
         return verb
 
     return installed
@@ -165,7 +166,7 @@ def test_a_conclusion_of_what_is_over_asks_nobody(install: Install) -> None:
     it.ports.operations.save(over)
     concluded: list[object] = []
 
-    assert it.counted(lambda: concluded.append(engine.conclude(operation.step, it.ports))) == []
+    assert it.counted(lambda: concluded.append(conclude(operation.step, it.ports))) == []
     assert concluded == [result]
 
 
@@ -180,7 +181,7 @@ def test_half_of_a_step_that_is_done_has_the_step_called_again(
     result = step_result(operation, NOW, outcome, "so").model_dump_json()
     it.ports.operations.save(replace(operation, state=OperationState.DONE, result_json=result))
 
-    concluded = engine.conclude(operation.step, it.ports)
+    concluded = conclude(operation.step, it.ports)
 
     assert isinstance(concluded.facts, CallAgain) is goes_on
     assert concluded.outcome is (Outcome.UNKNOWN if goes_on else outcome)

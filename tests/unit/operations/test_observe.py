@@ -30,7 +30,6 @@ from nodeheal.domain.jobs.job import FoundCheckpoint, Job, Run
 from nodeheal.domain.operation import Operation, OperationState, job_owner
 from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.operations import (
-    approve,
     await_nodes,
     check_node,
     diagnose,
@@ -46,10 +45,11 @@ from nodeheal.operations import (
     wait,
     watch_gang,
 )
-from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import GangFacts, GangRecord, record_of, refresh_ranks
 from nodeheal.operations.handler import Act, Facts, Handler, World
+from nodeheal.operations.questions import find_question
 from nodeheal.operations.record import send
+from nodeheal.operations.verbs import conclude
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.jobs.job_steps import QUICK_SECONDS
@@ -177,7 +177,7 @@ def test_a_pass_of_an_earlier_boot_does_not_spare_the_node_its_next_check(ports:
 def test_a_wait_of_the_same_turn_is_no_question(ports: Ports) -> None:
     under_way(ports, VerbName.WAIT)
 
-    assert approve.find_question(Question("inc-1", 1), ports) is None
+    assert find_question(Question("inc-1", 1), ports) is None
 
 
 def test_a_job_stands_in_line_once_and_its_other_operations_go_on(ports: Ports) -> None:

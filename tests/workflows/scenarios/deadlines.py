@@ -6,7 +6,7 @@ Each is one service and one moment, and says what is wrong after it, which is no
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Step
-from nodeheal.operations.engine import conclude
+from nodeheal.operations.verbs import conclude
 from tests.workflows.scenarios.races import Moment
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.fleet.node import Node
-from nodeheal.operations.engine import conclude
 from nodeheal.operations.replace import has_taken, take_new_node
+from nodeheal.operations.verbs import conclude
 from tests.support.builders import node
 from tests.support.replacement_pool import N, Pool
 

@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Step
 from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.recovery.incident import Turn
 from nodeheal.operations import launch_gang
-from nodeheal.operations.engine import conclude
+from nodeheal.operations.verbs import conclude
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.job_replacement_node import release_candidates, release_claims_of_move
 from nodeheal.services.recovery import read_situation
