@@ -133,7 +133,7 @@ def targets() -> list[Target]:
             "own-check",
             own.parse_own,
             [b'{"verdict": "FAILED", "code": "full", "component": "/", "reason": "no room"}'],
-            (check.Broken,),
+            (check.CheckBroken,),
         ),
         Target("slurm-nodes", text(lambda said: parse_nodes(said, "|x|")), [SLURM_NODES], (ValueError,)),
         Target(

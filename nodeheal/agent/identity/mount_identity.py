@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from nodeheal.agent.checks.disk import Mount, parse_mountinfo
+from nodeheal.agent.checks.disk import MountEntry, parse_mountinfo
 from nodeheal.agent.transport.event import PATH_CHARACTERS, SOURCE_CHARACTERS, Sight
 from nodeheal.checkpoints.apart import NoAnswer, tell_apart
 
@@ -63,7 +63,7 @@ def _nearest(path: Path) -> tuple[Path, str]:
     raise FileNotFoundError(errno.ENOENT, "not even / exists")
 
 
-def _mount_of(folder: Path, mounts: list[Mount]) -> Mount | None:
+def _mount_of(folder: Path, mounts: list[MountEntry]) -> MountEntry | None:
     """Return the innermost mount of the folder."""
     having = [mount for mount in mounts if folder.is_relative_to(mount.point)]
     return max(having, key=lambda mount: len(Path(mount.point).parts), default=None)
