@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nodeheal.agent.checks.disk import MountEntry, parse_mountinfo
 from nodeheal.agent.transport.event import PATH_CHARACTERS, SOURCE_CHARACTERS, Sight
-from nodeheal.checkpoints.apart import NoAnswer, tell_apart
+from nodeheal.checkpoints.apart import SearchFailed, tell_apart
 
 PROC = Path("/proc")
 
@@ -22,7 +22,7 @@ def see_apart(directory: str, after: float, seconds: float, prepare: Callable[[]
     try:
         told = tell_apart(lambda: _told(directory), seconds, prepare)
         return Sight(**told) if isinstance(told, dict) else str(told)
-    except NoAnswer as silence:
+    except SearchFailed as silence:
         return str(silence)
 
 
