@@ -20,7 +20,7 @@ from nodeheal.agent.runtime.config import AgentConfig
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.dcgm_errors import is_about_nvlinks
 from nodeheal.parsers.dcgm_health import parse_health
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 from nodeheal.parsers.nvlinks import NvLinks
 
 TOOL = "dcgmi"
@@ -74,7 +74,7 @@ def judge_health(text: str, place: CheckContext) -> NodeCheckResult:
     return _result(replace(report, reason=f"{report.reason}; the NVLinks still train"), others, place.config)
 
 
-def _result(report: Report, findings: Sequence[Finding], config: AgentConfig) -> NodeCheckResult:
+def _result(report: ToolReport, findings: Sequence[Finding], config: AgentConfig) -> NodeCheckResult:
     problems = tuple(
         Problem(marked(finding, config), finding.message, confirm=NVLINK_LOOKS if is_about_nvlinks(finding.code) else 1)
         for finding in findings

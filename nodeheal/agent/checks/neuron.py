@@ -14,7 +14,7 @@ from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult
 from nodeheal.agent.checks.hardware import Expected, expected_neuron_devices, instance_type, neuron_devices_of, text_of
 from nodeheal.agent.transport.event import Accelerator
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 from nodeheal.parsers.neuron_tools import ERROR_COUNTERS, READ, parse_neuron, parse_neuron_tree
 
 # Where drivers place their tree, which depends on their version.
@@ -132,7 +132,7 @@ def _since_look(finding: Finding, before: Mapping[str, int]) -> Finding:
     return replace(finding, message=finding.message.replace(_SINCE_LOADED, _SINCE_LOOK)) if before else finding
 
 
-def _missing(report: Report) -> Iterator[Problem]:
+def _missing(report: ToolReport) -> Iterator[Problem]:
     for finding in report.findings:
         if finding.code == COUNT_CODE:
             yield Problem(finding, finding.message)

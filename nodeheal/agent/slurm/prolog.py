@@ -44,7 +44,7 @@ from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.dcgm_diag import UNNAMED
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 from nodeheal.parsers.tool_report import GRAVITY, unknown
 
 EXIT_STARTS, EXIT_DRAINS = 0, 1
@@ -239,7 +239,7 @@ def _look(arguments: argparse.Namespace, terms: Terms, say: Say) -> None:
     rows = [row for row in _rows(checks, place, terms) if row.verdict != NOT_HERE]
     verdicts = [Verdict(row.verdict) for row in rows]
     words = [f"{row.check}: {'; '.join(row.said)}" for row in rows if row.verdict != Verdict.OK]
-    found = Report(Verdict.OK)
+    found = ToolReport(Verdict.OK)
     if Verdict.FAILED not in verdicts:
         found = _diagnosed(boot_id, place, terms, passes, clock)
         words += [f"dcgmi diag: {found.reason}"] * bool(found.reason)
@@ -269,12 +269,12 @@ def _rows(checks: Sequence[NodeCheck], place: CheckContext, terms: Terms) -> Ite
         yield replace(row, verdict=Verdict.FAILED.value) if is_cut else row
 
 
-def _diagnosed(boot_id: str, place: CheckContext, terms: Terms, passes: "_Passes", clock: Clock) -> Report:
+def _diagnosed(boot_id: str, place: CheckContext, terms: Terms, passes: "_Passes", clock: Clock) -> ToolReport:
     """Return the verdict of DCGM's diagnostic. OK without a reason: this node has nothing for it to test."""
     if not terms.level or not has_nvidia(place):
-        return Report(Verdict.OK)
+        return ToolReport(Verdict.OK)
     if _is_mig(place):
-        return Report(Verdict.OK, reason="left out under MIG")
+        return ToolReport(Verdict.OK, reason="left out under MIG")
     needed = HEALTHY_SECONDS[terms.level]
     patience = terms.rest_seconds - needed
     if patience <= 0:
@@ -285,7 +285,7 @@ def _diagnosed(boot_id: str, place: CheckContext, terms: Terms, passes: "_Passes
         if refusal:
             return unknown(f"left out: other diagnostics run here ({refusal})")
         if passes.is_valid(terms.valid_seconds):  # of a simultaneous prolog
-            return Report(Verdict.OK)
+            return ToolReport(Verdict.OK)
         [(found, _, _)] = diag.run_all(replace(command, deadline_seconds=terms.rest_seconds), place.config, clock)
     return found
 
@@ -296,7 +296,7 @@ def _is_mig(place: CheckContext) -> bool:
     return "Enabled" in (line.strip() for line in output.text.splitlines())
 
 
-def _report(found: Report, config: AgentConfig, boot_id: str, job: str, at: datetime) -> None:
+def _report(found: ToolReport, config: AgentConfig, boot_id: str, job: str, at: datetime) -> None:
     """Send the findings. All are stored first: the watching agent sends those that this process cannot."""
     events = list(events_of(found, EventFactory(identity(config), boot_id), job, at))
     spool, clock = open_spool(config), Clock()
@@ -306,7 +306,7 @@ def _report(found: Report, config: AgentConfig, boot_id: str, job: str, at: date
         report(event, spool, bus)
 
 
-def events_of(found: Report, event_factory: EventFactory, job: str, at: datetime) -> Iterator[HealthEvent]:
+def events_of(found: ToolReport, event_factory: EventFactory, job: str, at: datetime) -> Iterator[HealthEvent]:
     """Create events for the findings that made the diagnostic fail. Without findings, as for one that hangs, there is a
     code of its own.
 

@@ -24,7 +24,7 @@ from nodeheal.agent.slurm import prolog
 from nodeheal.agent.transport.event import EventFactory
 from nodeheal.contract import health_event as contract
 from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 from nodeheal.services.intake.ingest import Ingested, ingest
 from sandbox.toml import toml
 from tests.support.agent_fakes import IDENTITY, START, FakeEventBridge, NodeFolder, eventually
@@ -293,7 +293,7 @@ def test_a_bus_that_hangs_changes_no_answer_and_the_agent_sends_it(
     assert [json.loads(one.detail)["code"] for one in open_spool(slurm.config).oldest(9)] == ["DCGM_FR_LOW_BANDWIDTH"]
 
 
-def events(report: Report) -> list[str]:
+def events(report: ToolReport) -> list[str]:
     return [one.code for one in prolog.events_of(report, EventFactory(IDENTITY, "boot-1"), "4711", START)]
 
 
@@ -303,11 +303,11 @@ def test_only_what_made_the_diagnostic_fail_is_reported() -> None:
     )
     many = tuple(Finding(Family.dcgm, "DCGM_FR_LOW_BANDWIDTH", f"GPU {number}", "a") for number in range(40))
 
-    assert events(Report(Verdict.FAILED, findings=(mild, grave))) == ["DCGM_FR_LOW_BANDWIDTH"]
-    assert events(Report(Verdict.FAILED, findings=(mild,))) == ["DCGM_FR_PERSISTENCE_MODE"]
-    assert events(Report(Verdict.FAILED, ("timeout",), reason="dcgmi: no answer")) == ["DIAG_UNNAMED"]
-    assert len(set(events(Report(Verdict.FAILED, findings=many)))) == 1
-    assert len(events(Report(Verdict.FAILED, findings=many))) == prolog.FINDINGS
+    assert events(ToolReport(Verdict.FAILED, findings=(mild, grave))) == ["DCGM_FR_LOW_BANDWIDTH"]
+    assert events(ToolReport(Verdict.FAILED, findings=(mild,))) == ["DCGM_FR_PERSISTENCE_MODE"]
+    assert events(ToolReport(Verdict.FAILED, ("timeout",), reason="dcgmi: no answer")) == ["DIAG_UNNAMED"]
+    assert len(set(events(ToolReport(Verdict.FAILED, findings=many)))) == 1
+    assert len(events(ToolReport(Verdict.FAILED, findings=many))) == prolog.FINDINGS
 
 
 def test_a_node_denies_what_only_a_diagnostic_shows(slurm: SlurmNode, monkeypatch: pytest.MonkeyPatch) -> None:
