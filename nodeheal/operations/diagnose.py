@@ -18,7 +18,7 @@ from nodeheal.contract.vocabulary import Check, Outcome, Refusal, Step, VerbName
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState, node_owner
-from nodeheal.operations.handler import Answers, Facts, Handler, World, read_node, step_result
+from nodeheal.operations.handler import Answers, Handler, OperationFacts, VerbContext, read_node, step_result
 from nodeheal.operations.record import plan_step, read_printed, send_command, start_waiting, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -94,7 +94,7 @@ def leave_with_reboot(reboot: Operation, ports: Ports) -> dict[str, str]:
     return {"AfterBoot": urlsafe_b64encode(json.dumps(order, separators=(",", ":")).encode()).decode().rstrip("=")}
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     ports, request = world.ports, operation.step
     node, now = node_of(operation.node_id, ports), ports.clock()
     if unknown := why_work_unknown(ports.scheduler_of(node)):
@@ -138,7 +138,7 @@ def _failed_before(request: StepRequest, ports: Ports) -> tuple[str, ...]:
     return tuple(dict.fromkeys(test for test in named if _TEST.fullmatch(test)))[:FIRST_TESTS]
 
 
-def _observe(operation: Operation, facts: Facts) -> StepResult | None:
+def _observe(operation: Operation, facts: OperationFacts) -> StepResult | None:
     boot_id, seconds = operation.boot_id, operation.step.decision.deadline_seconds
     if operation.answer_json:
         return _judged(operation, facts)
@@ -155,7 +155,7 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | None:
     return step_result(operation, facts.now, Outcome.TIMED_OUT, why, boot_id=boot_id)
 
 
-def _judged(operation: Operation, facts: Facts) -> StepResult:
+def _judged(operation: Operation, facts: OperationFacts) -> StepResult:
     answer = DiagnosisAnswer.model_validate_json(operation.answer_json)
     baseline = facts.node.diagnostic_baseline if facts.node is not None else {}
     outcome, reason = judge(answer, baseline, _Record.model_validate_json(operation.data_json).tolerated_percent)

@@ -14,7 +14,7 @@ from nodeheal.contract.steps import DecidedResult, DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Outcome, Refusal, VerbName
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState, node_owner
-from nodeheal.operations.handler import Act, Handler, Result, World, step_result
+from nodeheal.operations.handler import Handler, NextActDue, Result, VerbContext, step_result
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.reserve_attempt import refund_attempt
@@ -31,7 +31,7 @@ def handler_of(verb: VerbName) -> Handler:
     return handler
 
 
-def begin(planned: Operation, world: World) -> None:
+def begin(planned: Operation, world: VerbContext) -> None:
     """Start the operation, or go on with the one that an earlier call of the same turn, or a step before, has started.
 
     The workflow resumes with the token of this call. Raises ValueError for a call without one, but of a part.
@@ -56,7 +56,7 @@ def begin(planned: Operation, world: World) -> None:
     _follow(operation, handler, world)
 
 
-def begin_ahead(planned: Operation, world: World) -> None:
+def begin_ahead(planned: Operation, world: VerbContext) -> None:
     """Starts an operation before its step. The step finds it by the same name; until then no workflow waits for it."""
     if world.ports.operations.get(planned.owner, planned.operation_id) is None:
         _start(replace(planned, token=""), world)
@@ -69,7 +69,7 @@ def reconcile(operation: Operation, ports: Ports) -> bool:
     """
     if operation.state in (OperationState.PLANNED, OperationState.DELIVERED):
         return False
-    return _follow(operation, handler_of(operation.verb), World(ports))
+    return _follow(operation, handler_of(operation.verb), VerbContext(ports))
 
 
 def signal(operation: Operation, answer: str, ports: Ports) -> bool:
@@ -160,7 +160,7 @@ def machine_gone(node_id: str, ports: Ports) -> None:
         reconcile(update(operation, ports, lambda one: replace(one, is_machine_gone=True)), ports)
 
 
-def _start(operation: Operation, world: World) -> None:
+def _start(operation: Operation, world: VerbContext) -> None:
     handler = handler_of(operation.verb)
     refused = _why_left_alone(operation, world.ports) if handler.needs_isolation else None
     started = refused or handler.start(operation, world)
@@ -186,11 +186,11 @@ def _why_left_alone(operation: Operation, ports: Ports) -> StepResult | None:
     return step_result(operation, ports.clock(), Outcome.REFUSED, why, facts=Refused(code=code))
 
 
-def _follow(operation: Operation, handler: Handler, world: World) -> bool:
+def _follow(operation: Operation, handler: Handler, world: VerbContext) -> bool:
     if operation.is_over:
         return deliver(operation, world.ports)
     found = handler.observe(operation, handler.read(operation, world.ports))
-    if isinstance(found, Act):
+    if isinstance(found, NextActDue):
         if handler.acts_in_step and not world.is_step:
             return _call_again(operation, world.ports)
         acted = handler.start(operation, world)

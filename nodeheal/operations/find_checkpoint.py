@@ -18,7 +18,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import FoundCheckpoint, Job
 from nodeheal.domain.operation import Operation, node_owner
 from nodeheal.domain.recovery.timeline import TimelineEntry
-from nodeheal.operations.handler import Answers, Facts, Handler, Result, World, read_time, step_result
+from nodeheal.operations.handler import Answers, Handler, OperationFacts, Result, VerbContext, read_time, step_result
 from nodeheal.operations.record import plan_job_step, plan_step, send_command
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -53,7 +53,7 @@ def plan(request: StepRequest | JobRequest, node: Node, job: Job, ports: Ports) 
     return replace(planned, node_id=node.node_id, boot_id=node.boot_id, data_json=record.model_dump_json())
 
 
-def _start(operation: Operation, world: World) -> Operation | Result:
+def _start(operation: Operation, world: VerbContext) -> Operation | Result:
     ports = world.ports
     job = ports.jobs.get(_record(operation).job_id)
     if job is None or job.checkpoints is None:
@@ -78,7 +78,7 @@ def _progress_file(job: Job) -> dict[str, str]:
     return {"Progress": file.rpartition("/")[2]}
 
 
-def _observe(operation: Operation, facts: Facts) -> Result | None:
+def _observe(operation: Operation, facts: OperationFacts) -> Result | None:
     record = _record(operation)
     if operation.answer_json:
         event = CheckpointFound.model_validate_json(operation.answer_json)

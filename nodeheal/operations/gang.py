@@ -11,7 +11,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation, OperationState, incident_owner, job_owner
-from nodeheal.operations.handler import Facts
+from nodeheal.operations.handler import OperationFacts
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import may_write
@@ -39,7 +39,7 @@ class GangRecord(Frozen):
 
 
 @dataclass(frozen=True)
-class GangFacts(Facts):
+class GangFacts(OperationFacts):
     """The job, and the run that the operation waits for; the job's newest one while it waits for none."""
 
     job: Job | None = None

@@ -28,7 +28,7 @@ from nodeheal.operations.gang import (
     refresh_ranks,
     where_they_are,
 )
-from nodeheal.operations.handler import Handler, World, step_result
+from nodeheal.operations.handler import Handler, VerbContext, step_result
 from nodeheal.operations.record import plan_step, update
 from nodeheal.operations.stop_gang import stop_ranks
 from nodeheal.ports import Ports
@@ -67,7 +67,7 @@ class _Isolation:
         return self.node.state is NodeState.ISOLATED and self.node.open_incident == self.operation.incident_id
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     """Claim a budget slot, drain the node, stop its gang, ask for the evidence."""
     ports, request = world.ports, operation.step
     node = node_of(request.decision.node_id, ports)
@@ -100,7 +100,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     return operation
 
 
-def _stop_others(operation: Operation, node: Node, placement: NodePlacement, world: World) -> str:
+def _stop_others(operation: Operation, node: Node, placement: NodePlacement, world: VerbContext) -> str:
     """Stop the tasks of others that may be stopped. The workflow asks a scheduler again that does not answer, for as
     long as an isolation may take; then the node is isolated all the same, and pods are deleted where the pool says so.
     """
@@ -115,7 +115,7 @@ def _stop_others(operation: Operation, node: Node, placement: NodePlacement, wor
         return note_unknown(request, node, str(error), ports)
 
 
-def _why_refused(it: _Isolation, world: World) -> StepResult | None:
+def _why_refused(it: _Isolation, world: VerbContext) -> StepResult | None:
     """Returns the refusal of this isolation, before it claims anything. None: it may begin."""
     ports, request, node, now = world.ports, it.operation.step, it.node, world.ports.clock()
     if node.open_incident != request.incident_id:
@@ -133,7 +133,7 @@ def _why_refused(it: _Isolation, world: World) -> StepResult | None:
     return step_result(it.operation, now, Outcome.REFUSED, why_not, facts=facts)
 
 
-def _drain(mine: _Isolation, world: World) -> Operation | StepResult:
+def _drain(mine: _Isolation, world: VerbContext) -> Operation | StepResult:
     """Switch the node off: by a call of its own, and together with others if it was throttled before."""
     ports, node = world.ports, mine.node
     scheduler = ports.scheduler_of(node)
@@ -182,7 +182,7 @@ def _wait_for_turn(mine: _Isolation, at_once: int, ports: Ports) -> Operation:
     return operation
 
 
-def _drain_together(mine: _Isolation, world: World) -> Operation | StepResult | None:
+def _drain_together(mine: _Isolation, world: VerbContext) -> Operation | StepResult | None:
     """Switch off with one call the node and those behind it in line. None: this node goes by itself.
 
     The others pass the same checks as in their own functions, which then go on from the record.
@@ -223,7 +223,7 @@ def _behind(operation: Operation, ports: Ports) -> list[_Isolation]:
     return found
 
 
-def _mark_other(it: _Isolation, world: World) -> _Isolation | None:
+def _mark_other(it: _Isolation, world: VerbContext) -> _Isolation | None:
     """Mark another isolation's node. None: it is not to be switched off; its own function finds out why."""
     with suppress(NodehealError, ValueError):
         it = replace(it, machine=_machine_of(it.node, world.ports))
@@ -235,7 +235,7 @@ def _mark_other(it: _Isolation, world: World) -> _Isolation | None:
     return None
 
 
-def _mark(it: _Isolation, world: World) -> _Isolation | StepResult:
+def _mark(it: _Isolation, world: VerbContext) -> _Isolation | StepResult:
     """Take a slot for the node, and record that it is isolated."""
     ports, request, node = world.ports, it.operation.step, it.node
     moved(node, NodeState.ISOLATED, request.decision.reason, ports.clock())  # may raise: before anything is taken

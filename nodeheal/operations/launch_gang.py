@@ -19,7 +19,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import JobLeft, TimelineEntry
 from nodeheal.operations.gang import GangFacts, has_started, note, owner_of, read_gang, where_they_are
-from nodeheal.operations.handler import Handler, World, step_result
+from nodeheal.operations.handler import Handler, VerbContext, step_result
 from nodeheal.operations.record import plan_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, free_nodes, release_claims
@@ -36,7 +36,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.LAUNCH_GANG, owner_of(request))
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     """Start the job's next run, the broken node's place taken by its spare.
 
     Nothing starts while a rank of the last run may still be writing checkpoints.
@@ -72,7 +72,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     return start_waiting(operation, ports)
 
 
-def _places(operation: Operation, job: Job, last: Run, world: World) -> tuple[list[Node], StepResult | None]:
+def _places(operation: Operation, job: Job, last: Run, world: VerbContext) -> tuple[list[Node], StepResult | None]:
     """The nodes of the next run, with its attempt reserved; or why they are not available."""
     ports, policy, request, now = world.ports, world.policy, operation.step, world.ports.clock()
     alive = left_of(job, last, ports)

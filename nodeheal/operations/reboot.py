@@ -11,7 +11,7 @@ from nodeheal.domain.fleet.machine import Power
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.diagnose import leave_with_reboot
-from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
+from nodeheal.operations.handler import Handler, OperationFacts, VerbContext, read_node, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -39,7 +39,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.REBOOT, node_owner(request.decision.node_id))
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     ports, request = world.ports, operation.step
     node, now = node_of(operation.node_id, ports), ports.clock()
     why_not = why_not_act(node, request, ports)
@@ -75,7 +75,7 @@ def _send(node: Node, operation: Operation, leaves: dict[str, str], ports: Ports
     return _CALLS[node.provider]
 
 
-def _observe(operation: Operation, facts: Facts) -> StepResult | None:
+def _observe(operation: Operation, facts: OperationFacts) -> StepResult | None:
     record = _read_record(operation)
     if operation.boot_id and facts.node is not None and facts.node.boot_id != operation.boot_id:
         return step_result(operation, facts.now, Outcome.DONE, "back with a new boot id", boot_id=facts.node.boot_id)
@@ -87,7 +87,7 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | None:
     return _final(operation, record, facts) if facts.is_final else None
 
 
-def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
+def _final(operation: Operation, record: _Record, facts: OperationFacts) -> StepResult:
     seconds = operation.step.decision.deadline_seconds
     if operation.state is OperationState.PLANNED:
         return step_result(operation, facts.now, Outcome.FAILED, "the reboot was not sent")
@@ -107,7 +107,7 @@ def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
     return step_result(operation, facts.now, Outcome.FAILED if state == "FAILED" else Outcome.TIMED_OUT, why)
 
 
-def _is_under_way(operation: Operation, record: _Record, facts: Facts) -> bool:
+def _is_under_way(operation: Operation, record: _Record, facts: OperationFacts) -> bool:
     """Whether a call broke well before the deadline of the first one. Later calls do not extend it."""
     left = ((record.first_deadline_at or operation.deadline_at) - facts.now).total_seconds()
     return left > _BEGINS_LATER_SECONDS and not record.has_script_failed

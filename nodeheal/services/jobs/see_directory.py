@@ -13,7 +13,7 @@ from nodeheal.domain.jobs.shared_directory import SharedDirectory, is_shared
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import fan_out
-from nodeheal.operations.handler import World
+from nodeheal.operations.handler import VerbContext
 from nodeheal.operations.look_at_directory import ask_all, question_of, sight_of
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import end_of_job, job_token, request_id_of, save_job, stop_if_wanted
@@ -33,7 +33,7 @@ def see_directory(request: JobRequest, job: Job, ports: Ports, policy: RecoveryP
     if not _is_due(request):
         return False
     if request.searches == _FIRST:
-        ask_all(request, job, 0, World(ports))
+        ask_all(request, job, 0, VerbContext(ports))
         return True
     fan_out.stop_waiting(_look(request, request.searches - 1, ports), ports)
     found = is_shared(job.checkpoints.directory if job.checkpoints else "", _sights(request, ports))
@@ -41,7 +41,7 @@ def see_directory(request: JobRequest, job: Job, ports: Ports, policy: RecoveryP
     if found.verdict is not Verdict.FAILED:
         return False
     if request.searches == _SECOND:
-        ask_all(request, job, AGAIN_SECONDS, World(ports))
+        ask_all(request, job, AGAIN_SECONDS, VerbContext(ports))
         return True
     stopped = stop_if_wanted(request, JobStep.FIND_CHECKPOINT, job, ports)
     ports.workflows.resume(job_token(request), stopped or _refused(request, job, found, ports, policy))
