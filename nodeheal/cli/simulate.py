@@ -36,7 +36,7 @@ class SchedulerName(StrEnum):
     kubernetes = "kubernetes"
 
 
-class Breaker(StrEnum):
+class BreakerSetting(StrEnum):
     """As it is in a mass failure."""
 
     raised = "raised"
@@ -83,7 +83,7 @@ Schedulers = Annotated[
     SchedulerName, typer.Option(help="slurm, kubernetes: it starts all jobs itself, and nodeheal none")
 ]
 Resets = Annotated[bool, typer.Option("--reset-gpu", help="in that schedule GPUs are reset before nodes are rebooted")]
-OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
+OneBreaker = Annotated[BreakerSetting | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
 Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]
 Json = Annotated[bool, typer.Option("--json", help="write JSON, for programs")]
 
@@ -226,7 +226,7 @@ def _schedule(number: int, injected_failures: list[str], scheduler: SchedulerNam
 def _fail_together(
     given: dict[str, Any],
     count: int,
-    breaker: Breaker | None,
+    breaker: BreakerSetting | None,
     replay: tuple[Path | None, float | None],
     as_json: bool,
     latency: LatencyName,
