@@ -41,8 +41,8 @@ def _start(operation: Operation, world: VerbContext) -> Operation:
     if recorded_answer(question, history) is None:
         addresses = {answer: world.links.link(question, answer, deadline) for answer in Answer}
         consequences = describe_answer(request.decision, history.incident, ports)
-        told = compose_question(history, request, addresses, deadline, ports.console_links, consequences)
-        ports.notifier.announce(APPROVAL_REQUESTED, told)
+        notification = compose_question(history, request, addresses, deadline, ports.console_links, consequences)
+        ports.notifier.announce(APPROVAL_REQUESTED, notification)
     return start_waiting(operation, ports)
 
 

@@ -36,10 +36,10 @@ class _Record(Frozen):
 def ask_all(request: JobRequest, job: Job, world: VerbContext) -> None:
     """Asks the nodes of this round. The job's next call judges the answers, also at the deadline."""
     ports, nodes = world.ports, due_nodes(request, job, world.ports)
-    told = counted(len(nodes), "node")
+    count = counted(len(nodes), "node")
     question = fan_out.plan(request, ports, QUESTION, job.preflight.seconds)
-    save_job(ports, job.job_id, summary=f"{told} run diagnostics")
-    all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{told} answered", ports)
+    save_job(ports, job.job_id, summary=f"{count} run diagnostics")
+    all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{count} answered", ports)
     fan_out.ask(question, [plan(question, node, job, world) for node in nodes], all_in, world)
 
 

@@ -47,7 +47,7 @@ class DiagnosisAnswer(Frozen):
     @classmethod
     def of(cls, event: DiagnosticsFinished) -> "DiagnosisAnswer":
         """The part of the event that decides, and what people read of it."""
-        checks = "; ".join(f"{one.check} {one.verdict} in {one.seconds:g} s" for one in event.checks)
+        checks = "; ".join(f"{check.check} {check.verdict} in {check.seconds:g} s" for check in event.checks)
         return cls(
             verdict=event.verdict,
             failed_tests=tuple(event.failed_tests),
@@ -201,9 +201,9 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     status = ports.commands.look(node_of(operation.node_id, ports), operation.reference)
     answer = read_output(status.output) if status.state == "SUCCEEDED" else None
     if answer is not None:
-        return update(operation, ports, lambda one: replace(one, answer_json=answer.model_dump_json()))
+        return update(operation, ports, lambda operation: replace(operation, answer_json=answer.model_dump_json()))
     state = _UNREADABLE if status.state == "SUCCEEDED" else status.state
-    return update(operation, ports, lambda one: replace(one, command_state=state))
+    return update(operation, ports, lambda operation: replace(operation, command_state=state))
 
 
 def _taken_by_node(operation: Operation, ports: Ports) -> Operation:
@@ -219,12 +219,16 @@ def _taken_by_node(operation: Operation, ports: Ports) -> Operation:
     except NotAccepted:
         return operation
 
-    def settled(one: Operation) -> Operation:
-        record = _read_record(one)
-        if not record.is_left or one.is_over or one.answer_json:
-            return one  # a call at the same time was quicker, or the answer
-        one = replace(one, data_json=record.model_copy(update={"is_left": False}).model_dump_json())
-        return replace(one, boot_id=node.boot_id) if is_taken else replace(one, state=OperationState.PLANNED, nonce="")
+    def settled(operation: Operation) -> Operation:
+        record = _read_record(operation)
+        if not record.is_left or operation.is_over or operation.answer_json:
+            return operation  # a call at the same time was quicker, or the answer
+        operation = replace(operation, data_json=record.model_copy(update={"is_left": False}).model_dump_json())
+        return (
+            replace(operation, boot_id=node.boot_id)
+            if is_taken
+            else replace(operation, state=OperationState.PLANNED, nonce="")
+        )
 
     return update(operation, ports, settled)
 

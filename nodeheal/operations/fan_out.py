@@ -100,8 +100,8 @@ def _start(operation: Operation, world: VerbContext) -> Operation:
 
 
 def _read(operation: Operation, ports: Ports) -> _Facts:
-    found = (ports.operations.get(*part) for part in reversed(_record(operation).parts))
-    return _Facts(ports.clock(), is_complete=all(part is not None and part.is_over for part in found))
+    parts = (ports.operations.get(*part) for part in reversed(_record(operation).parts))
+    return _Facts(ports.clock(), is_complete=all(part is not None and part.is_over for part in parts))
 
 
 def _observe(operation: Operation, facts: _Facts) -> JobResult | None:

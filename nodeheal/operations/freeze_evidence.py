@@ -177,8 +177,8 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     status = ports.commands.look(node_of(operation.node_id, ports), operation.reference)
     answer = _read_output(status.output) if status.state == "SUCCEEDED" else None
     if answer is not None:
-        return update(operation, ports, lambda one: replace(one, answer_json=answer.model_dump_json()))
-    return update(operation, ports, lambda one: replace(one, command_state=status.state))
+        return update(operation, ports, lambda operation: replace(operation, answer_json=answer.model_dump_json()))
+    return update(operation, ports, lambda operation: replace(operation, command_state=status.state))
 
 
 def _read_output(output: str) -> EvidenceAnswer | None:

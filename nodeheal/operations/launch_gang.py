@@ -124,8 +124,8 @@ def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> Refus
     if len(heads) < len(unfit) or any(not head.is_under_way or head.job_id is None for head in heads):
         return None
     next_incident, job = heads[-1].incident_id, request.decision.job_id
-    told = f"{job} is left to this incident by {request.incident_id}: it is down until this one brings it back"
-    left = TimelineEntry(ports.clock(), f"job-left-{request.incident_id}", told, JobLeft(request.incident_id))
+    text = f"{job} is left to this incident by {request.incident_id}: it is down until this one brings it back"
+    left = TimelineEntry(ports.clock(), f"job-left-{request.incident_id}", text, JobLeft(request.incident_id))
     ports.incidents.append(next_incident, left)
     return Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id=next_incident)
 
@@ -166,8 +166,8 @@ def _without_the_unfit(
     if others is None:
         return nodes
     places = dict(zip(unfit, others, strict=True))
-    told = ", ".join(f"{other.node_id} takes the place of {name}" for name, other in places.items())
-    add_timeline_entry(request, ports, "moved", f"{job.job_id}: {told}")
+    text = ", ".join(f"{other.node_id} takes the place of {name}" for name, other in places.items())
+    add_timeline_entry(request, ports, "moved", f"{job.job_id}: {text}")
     return [places.get(node.node_id, node) for node in nodes]
 
 

@@ -32,13 +32,13 @@ _VERDICTS = {outcome: verdict for verdict, outcome in _OUTCOMES.items()}
 def ask_all(request: JobRequest, job: Job, world: VerbContext) -> None:
     """Ask both nodes of each pair. What the two answers come to is judged after, at the deadline too."""
     ports, pairs, wanted = world.ports, pairs_of(request.nodes), world.policy.pool(job.pool).fabric
-    told = f"{counted(len(pairs), 'pair')} of nodes"
+    count = f"{counted(len(pairs), 'pair')} of nodes"
     question = fan_out.plan(request, ports, QUESTION, job.preflight.seconds)
-    save_job(ports, job.job_id, summary=f"{told} test the network between them")
+    save_job(ports, job.job_id, summary=f"{count} test the network between them")
     nodes = {name: node_of(name, ports) for name in request.nodes}
     # The one that serves is asked first; the other tries until it is there.
     parts = [plan(question, pair, role, nodes, wanted) for pair in pairs for role in FabricRole]
-    all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{told} answered", ports)
+    all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{count} answered", ports)
     fan_out.ask(question, parts, all_in.model_copy(update={"pairs": True}), world)
 
 

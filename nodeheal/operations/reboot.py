@@ -119,13 +119,13 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     if operation.reference in _SPEAKERS:
         machine = ports.machines_of(node).describe(node.instance_id)
         record = record.model_copy(update={"machine_state": machine.state if machine is not None else ""})
-        return update(operation, ports, lambda one: replace(one, data_json=record.model_dump_json()))
+        return update(operation, ports, lambda operation: replace(operation, data_json=record.model_dump_json()))
     if not operation.reference:
         return operation
     status = ports.commands.look(node, operation.reference)
     record = record.model_copy(update={"has_script_failed": status.has_script_failed})
     known = {"command_state": status.state, "data_json": record.model_dump_json()}
-    return update(operation, ports, lambda one: replace(one, **known))  # type: ignore[arg-type]
+    return update(operation, ports, lambda operation: replace(operation, **known))  # type: ignore[arg-type]
 
 
 def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
@@ -134,7 +134,7 @@ def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
         record = _read_record(operation)
         first = record.first_deadline_at or operation.deadline_at
         record = record.model_copy(update={"first_deadline_at": first})
-        update(operation, ports, lambda one: replace(one, data_json=record.model_dump_json()))
+        update(operation, ports, lambda operation: replace(operation, data_json=record.model_dump_json()))
         why = f"the reboot of {operation.node_id} may be under way; waiting for its next boot"
         add_timeline_entry(request, ports, "reboot-awaited", why)
     elif operation.state is OperationState.PLANNED and result.outcome is Outcome.FAILED:

@@ -129,7 +129,7 @@ def take_new_node(operation: Operation, new: Node, ports: Ports) -> Operation:
         return operation
     if not claim_node(fresh.node_id, request.incident_id, pauses, ports):
         return operation
-    known = update(operation, ports, lambda one: _taken(one, fresh.node_id))
+    known = update(operation, ports, lambda operation: _taken(operation, fresh.node_id))
     if not has_taken(known, fresh.node_id):
         clear_if_owner(ports, fresh.node_id, open_incident=request.incident_id)
     return known
@@ -145,7 +145,7 @@ def launch_failed(operation: Operation, launch: Launch, ports: Ports) -> Operati
     since = read_record(operation).since
     if since is None or launch.at < since:
         return operation
-    return update(operation, ports, lambda one: _with(one, launch_failed=launch.failed))
+    return update(operation, ports, lambda operation: _with(operation, launch_failed=launch.failed))
 
 
 def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
@@ -171,8 +171,8 @@ def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
             job = ports.jobs.get(request.decision.job_id) if request.decision.job_id else None
             spare = claim_spare(node, request.incident_id, ports, world.policy, gang, job)
         if spare is not None:
-            found = spare.node_id
-            return update(operation, ports, lambda one: _moved_on(one, new_node_id=found, is_spare=True))
+            node_id = spare.node_id
+            return update(operation, ports, lambda operation: _moved_on(operation, new_node_id=node_id, is_spare=True))
     if is_hybrid:  # no API makes a machine on premises
         return _refused(operation, f"pool {node.pool} has no healthy spare without a job", ports)
     return _replace_machine(operation, node, knobs, ports)
@@ -187,9 +187,9 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     if maker is None or knobs.by_cluster is None or node.provider is Provider.hyperpod:
         if node.provider is Provider.hybrid:
             return _refused(operation, _no_way(node, ports), ports)
-        operation = update(operation, ports, lambda one: _with(one, serves_at_once=True))
+        operation = update(operation, ports, lambda operation: _with(operation, serves_at_once=True))
         return _replace_machine(operation, node, knobs, ports)
-    operation = update(operation, ports, lambda one: _with(one, has_slot=True, serves_at_once=True))
+    operation = update(operation, ports, lambda operation: _with(operation, has_slot=True, serves_at_once=True))
     refused = _enter(operation, node, knobs, ports)
     if refused is not None:
         return refused
@@ -197,7 +197,9 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     how = knobs.by_cluster
     if how.makes_on_demand:
         asked = update(
-            operation, ports, lambda one: _moved_on(one, phase=ReplacementPhase.GROUP_ASKED, by_cluster=True)
+            operation,
+            ports,
+            lambda operation: _moved_on(operation, phase=ReplacementPhase.GROUP_ASKED, by_cluster=True),
         )
     else:
         asked = _in_line_of(operation, _cluster_of(node), ports, by_cluster=True, since=since)
@@ -209,9 +211,9 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     except (PlacementRefused, NotFound) as refusal:
         back = update(asked, ports, _with_nothing_asked)
         return _refused(back, str(refusal), ports)
-    told = f"{node.node_id} left to its cluster to replace ({how})"
-    add_timeline_entry(request, ports, "given-up", told)
-    return _find_new_node(update(asked, ports, lambda one: _with(one, is_given_back=True)), ports)
+    text = f"{node.node_id} left to its cluster to replace ({how})"
+    add_timeline_entry(request, ports, "given-up", text)
+    return _find_new_node(update(asked, ports, lambda operation: _with(operation, is_given_back=True)), ports)
 
 
 def _no_way(node: Node, ports: Ports) -> str:
@@ -225,9 +227,9 @@ def _no_way(node: Node, ports: Ports) -> str:
 
 def _addresses_of_others(node: Node, ports: Ports) -> set[str]:
     """Returns the addresses that the other nodes' agents reported. A retired node's address may be in use again."""
-    known = (one for pool in ports.fleet_index.pools() for one in ports.nodes.in_pool(pool))
-    others = (one for one in known if one.node_id != node.node_id and one.state is not NodeState.RETIRED)
-    return {one.address for one in others if one.cluster == node.cluster} - {""}
+    known = (other for pool in ports.fleet_index.pools() for other in ports.nodes.in_pool(pool))
+    others = (other for other in known if other.node_id != node.node_id and other.state is not NodeState.RETIRED)
+    return {other.address for other in others if other.cluster == node.cluster} - {""}
 
 
 def _cluster_of(node: Node) -> str:
@@ -258,7 +260,7 @@ def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports
         return _refused(operation, f"{node.instance_id} {why}", ports)
     since = record.since or _record_machine(request, machine, ports)
     # Stored before the slot is claimed: a slot without an operation shows a crash.
-    operation = update(operation, ports, lambda one: _with(one, has_slot=True, since=since))
+    operation = update(operation, ports, lambda operation: _with(operation, has_slot=True, since=since))
     refused = _enter(operation, node, knobs, ports)
     if refused is not None:
         return refused
@@ -285,7 +287,9 @@ def _in_line_of(operation: Operation, group: str, ports: Ports, **known: object)
     return update(
         operation,
         ports,
-        lambda one: replace(_moved_on(one, phase=ReplacementPhase.GROUP_ASKED, group=group, **known), line=line),
+        lambda operation: replace(
+            _moved_on(operation, phase=ReplacementPhase.GROUP_ASKED, group=group, **known), line=line
+        ),
     )
 
 
@@ -296,10 +300,10 @@ def _ask_group(
     if alive is not None:
         how = Termination.MARK_UNHEALTHY if knobs.in_group is InGroup.mark_unhealthy else Termination.TERMINATE
         done = "terminated in" if how is Termination.TERMINATE else "marked unhealthy in"
-        told = f"{operation.node_id} {done} group {group}, which makes another"
+        text = f"{operation.node_id} {done} group {group}, which makes another"
         if alive.hyperpod_cluster:
-            told = f"{operation.node_id} given to HyperPod to replace, with all its volumes ({alive.hyperpod_cluster})"
-        given = _give_back(asked, alive, how, told, ports)
+            text = f"{operation.node_id} given to HyperPod to replace, with all its volumes ({alive.hyperpod_cluster})"
+        given = _give_back(asked, alive, how, text, ports)
         if isinstance(given, StepResult):
             return given
         asked = given
@@ -307,12 +311,12 @@ def _ask_group(
 
 
 def _terminate_first(operation: Operation, alive: Machine, ports: Ports) -> Operation | StepResult:
-    asked = update(operation, ports, lambda one: _moved_on(one, phase=ReplacementPhase.TERMINATING))
-    told = f"{operation.node_id} terminated, to make room for its successor"
-    return _give_back(asked, alive, Termination.TERMINATE, told, ports)
+    asked = update(operation, ports, lambda operation: _moved_on(operation, phase=ReplacementPhase.TERMINATING))
+    text = f"{operation.node_id} terminated, to make room for its successor"
+    return _give_back(asked, alive, Termination.TERMINATE, text, ports)
 
 
-def _give_back(asked: Operation, machine: Machine, how: Termination, told: str, ports: Ports) -> Operation | StepResult:
+def _give_back(asked: Operation, machine: Machine, how: Termination, text: str, ports: Ports) -> Operation | StepResult:
     """Terminates the broken machine. If EC2 provably refused, nothing was requested."""
     try:
         ports.machines_of(node_of(asked.node_id, ports)).terminate_instance(machine, how)
@@ -322,8 +326,8 @@ def _give_back(asked: Operation, machine: Machine, how: Termination, told: str, 
     except MachineRefused as refusal:
         back = update(asked, ports, _with_nothing_asked)
         return _refused(back, str(refusal), ports)
-    add_timeline_entry(asked.step, ports, "given-up", told)
-    return update(asked, ports, lambda one: _with(one, is_given_back=True))
+    add_timeline_entry(asked.step, ports, "given-up", text)
+    return update(asked, ports, lambda operation: _with(operation, is_given_back=True))
 
 
 def _launch(operation: Operation, machine: Machine, knobs: Replacement, ports: Ports) -> Operation | StepResult:
@@ -331,7 +335,9 @@ def _launch(operation: Operation, machine: Machine, knobs: Replacement, ports: P
     request = operation.step
     places = alternatives_of(machine, knobs.subnets, knobs.instance_types)
     # PLANNED, because it may be asked for again.
-    launching = update(operation, ports, lambda one: _as(one, OperationState.PLANNED, phase=ReplacementPhase.LAUNCHING))
+    launching = update(
+        operation, ports, lambda operation: _as(operation, OperationState.PLANNED, phase=ReplacementPhase.LAUNCHING)
+    )
     try:
         new = ports.machines.launch(machine, f"{request.incident_id[-50:]}-{request.operation_turn}", places)
     except NoCapacity as short:
@@ -341,12 +347,12 @@ def _launch(operation: Operation, machine: Machine, knobs: Replacement, ports: P
     launched = update(
         launching,
         ports,
-        lambda one: replace(
-            _moved_on(one, phase=ReplacementPhase.LAUNCHED, launched=new), line=(machine_line(new), new)
+        lambda operation: replace(
+            _moved_on(operation, phase=ReplacementPhase.LAUNCHED, launched=new), line=(machine_line(new), new)
         ),
     )
-    told = f"{new} launched from {machine.launch_template}, to take {operation.node_id}'s place"
-    add_timeline_entry(request, ports, "launched", told)
+    text = f"{new} launched from {machine.launch_template}, to take {operation.node_id}'s place"
+    add_timeline_entry(request, ports, "launched", text)
     return _find_new_node(launched, ports)
 
 
@@ -407,22 +413,24 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
         spare = claimed_spare(broken, operation.incident_id, ports)
         if spare is None:
             return operation
-        found = spare.node_id
-        return update(operation, ports, lambda one: _with(one, new_node_id=found, is_spare=True))
+        node_id = spare.node_id
+        return update(operation, ports, lambda operation: _with(operation, new_node_id=node_id, is_spare=True))
     operation = _find_new_node(operation, ports)
     if read_record(operation).new_node_id:
         return operation
     if record.waits_for_end:
         broken = node_of(operation.node_id, ports)
         is_gone = ports.machines_of(broken).describe(broken.instance_id) is None
-        return update(operation, ports, lambda one: replace(one, is_machine_gone=one.is_machine_gone or is_gone))
-    said = (
+        return update(
+            operation, ports, lambda operation: replace(operation, is_machine_gone=operation.is_machine_gone or is_gone)
+        )
+    fields = (
         _group_says(operation, ports) if record.phase is ReplacementPhase.GROUP_ASKED and not record.by_cluster else {}
     )
     if record.phase is ReplacementPhase.LAUNCHED:
         machine = ports.machines.describe(record.launched)
-        said = {"machine_state": machine.state if machine is not None else _GONE}
-    return update(operation, ports, lambda one: _with(one, **said))
+        fields = {"machine_state": machine.state if machine is not None else _GONE}
+    return update(operation, ports, lambda operation: _with(operation, **fields))
 
 
 def _group_says(operation: Operation, ports: Ports) -> dict[str, str]:
@@ -540,7 +548,7 @@ def _claim_slot(node: Node, slots: int, ports: Ports) -> bool:
 
 
 def _is_replaced_now(node_id: str, ports: Ports) -> bool:
-    return any(one.verb is VerbName.REPLACE for one in ports.operations.open_of(node_owner(node_id)))
+    return any(operation.verb is VerbName.REPLACE for operation in ports.operations.open_of(node_owner(node_id)))
 
 
 def _free_slot(node: Node, ports: Ports) -> None:

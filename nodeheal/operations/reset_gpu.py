@@ -80,8 +80,8 @@ def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     except NotFound as gone:  # SSM has taken nothing
         give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.FAILED, str(gone))
-    told = f"{node.node_id} is to reset GPU {gpu}, on boot {node.boot_id[:8]} only (SSM command {operation.reference})"
-    add_timeline_entry(request, ports, "reset-sent", told)
+    text = f"{node.node_id} is to reset GPU {gpu}, on boot {node.boot_id[:8]} only (SSM command {operation.reference})"
+    add_timeline_entry(request, ports, "reset-sent", text)
     return operation
 
 
@@ -133,14 +133,14 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     return update(
         operation,
         ports,
-        lambda one: replace(one, command_state=status.state, answer_json=one.answer_json or known),
+        lambda operation: replace(operation, command_state=status.state, answer_json=operation.answer_json or known),
     )
 
 
 def _read_output(output: str) -> GpuResetAnswer | None:
     try:
-        said = read_printed(output)
-        return GpuResetAnswer(outcome=said["outcome"], reason=said["reason"])
+        fields = read_printed(output)
+        return GpuResetAnswer(outcome=fields["outcome"], reason=fields["reason"])
     except (KeyError, ValueError):
         return None
 

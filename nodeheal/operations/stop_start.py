@@ -61,7 +61,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
 def _machine_stopped(operation: Operation, ports: Ports) -> Operation:
     """EC2 reports that the machine has stopped. Of one that is to start, EC2 is queried why."""
     if read_record(operation).phase is StopStartPhase.STOPPING:
-        return update(operation, ports, lambda one: _with(one, read_record(one), has_stopped=True))
+        return update(operation, ports, lambda operation: _with(operation, read_record(operation), has_stopped=True))
     return _refresh(operation, ports)
 
 
@@ -90,33 +90,33 @@ def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
 
 def _stop(operation: Operation, machine: Machine, ports: Ports) -> Operation | StepResult:
     # Before the call: its event may be quicker than its answer.
-    asked = update(operation, ports, lambda one: _moved_on(one, StopStartPhase.STOPPING))
+    asked = update(operation, ports, lambda operation: _moved_on(operation, StopStartPhase.STOPPING))
     try:
         ports.machines.power(machine.machine_id, Power.STOP)
     except NotAccepted:
-        update(asked, ports, lambda one: replace(operation, version=one.version))
+        update(asked, ports, lambda latest: replace(operation, version=latest.version))
         raise
     except MachineRefused as refusal:
-        back = update(asked, ports, lambda one: replace(operation, version=one.version))
+        back = update(asked, ports, lambda latest: replace(operation, version=latest.version))
         return _refused(back, ports.clock(), str(refusal), ports)
     what = f"{operation.node_id} is being stopped; it is started again when it has"
     add_timeline_entry(operation.step, ports, "stop-sent", what)
-    return update(asked, ports, lambda one: _with(one, read_record(one), is_stop_taken=True))
+    return update(asked, ports, lambda operation: _with(operation, read_record(operation), is_stop_taken=True))
 
 
 def _start_machine(operation: Operation, node: Node, ports: Ports) -> Operation | StepResult:
     now = ports.clock()
 
-    def starting(one: Operation) -> Operation:
-        record = read_record(one)
+    def starting(operation: Operation) -> Operation:
+        record = read_record(operation)
         left = {} if record.left_at is not None else {"left_boot_id": node.boot_id, "left_at": now}
-        return _moved_on(one, StopStartPhase.STARTING, machine_state="", **left)
+        return _moved_on(operation, StopStartPhase.STARTING, machine_state="", **left)
 
     asked = update(operation, ports, starting)
     try:
         ports.machines.power(node.instance_id, Power.START)
     except NotAccepted:
-        update(asked, ports, lambda one: _moved_on(one, StopStartPhase.STOPPED))
+        update(asked, ports, lambda operation: _moved_on(operation, StopStartPhase.STOPPED))
         raise
     except NoCapacity as short:
         why = f"{operation.node_id} is stopped, and there is no capacity to start it: {short}"
@@ -126,7 +126,7 @@ def _start_machine(operation: Operation, node: Node, ports: Ports) -> Operation 
         why = f"{operation.node_id} is stopped, and EC2 will not start it: {refusal}"
         return step_result(operation, now, Outcome.FAILED, why)
     add_timeline_entry(operation.step, ports, "start-sent", f"{operation.node_id} has stopped, and is being started")
-    return update(asked, ports, lambda one: _moved_on(one, StopStartPhase.STARTING, is_start_taken=True))
+    return update(asked, ports, lambda operation: _moved_on(operation, StopStartPhase.STARTING, is_start_taken=True))
 
 
 def _refused(operation: Operation, now: datetime, why: str, ports: Ports) -> StepResult:
@@ -143,10 +143,10 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     state = machine.state if machine is not None else _GONE
     why = {"state_code": machine.state_code, "state_reason": machine.state_reason} if machine is not None else {}
 
-    def noted(one: Operation) -> Operation:
-        record = read_record(one)
+    def noted(operation: Operation) -> Operation:
+        record = read_record(operation)
         is_stopped = record.phase is StopStartPhase.STOPPING and state == "stopped"
-        return _with(one, record, machine_state=state, has_stopped=record.has_stopped or is_stopped, **why)
+        return _with(operation, record, machine_state=state, has_stopped=record.has_stopped or is_stopped, **why)
 
     return update(operation, ports, noted) if operation.version else noted(operation)
 
@@ -225,7 +225,7 @@ def _is_stopped_again(record: _Record) -> bool:
 def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
     request = operation.step
     if isinstance(result.facts, CallAgain):
-        update(operation, ports, lambda one: _moved_on(one, StopStartPhase.STOPPED, is_started_again=True))
+        update(operation, ports, lambda operation: _moved_on(operation, StopStartPhase.STOPPED, is_started_again=True))
         add_timeline_entry(request, ports, "start-again", f"{operation.node_id} is stopped; starting it")
     elif operation.state is OperationState.PLANNED and result.outcome is Outcome.FAILED:
         give_attempt_back(request, ports)

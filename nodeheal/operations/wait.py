@@ -59,9 +59,9 @@ def _start(operation: Operation, world: VerbContext) -> Operation:
     add_timeline_entry(request, ports, "waiting", f"waiting until {deadline:%Y-%m-%d %H:%M:%S} UTC at most")
     warn_job(request, ports)
     history = ports.incidents.history(request.incident_id)
-    told = compose_waiting(history, request.decision, deadline, ports.console_links)
-    if told is not None:
-        ports.notifier.announce(INCIDENT_WAITING, told)
+    notification = compose_waiting(history, request.decision, deadline, ports.console_links)
+    if notification is not None:
+        ports.notifier.announce(INCIDENT_WAITING, notification)
     # A fact between the decision and the record has ended no wait.
     if _has_come_meanwhile(request.decision, history, ports):
         return start_waiting(replace(operation, answer_json=NEWS), ports)
