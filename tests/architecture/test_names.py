@@ -32,12 +32,11 @@ LEFT = {
     "nodeheal/domain": 8,
     "nodeheal/domain/faults": 3,
     "nodeheal/domain/fleet": 6,
-    "nodeheal/domain/jobs": 27,
+    "nodeheal/domain/jobs": 15,
     "nodeheal/domain/policy": 6,
     "nodeheal/domain/review": 11,
     "nodeheal/services": 8,
     "nodeheal/services/intake": 25,
-    "nodeheal/services/jobs": 62,
     "nodeheal/services/notify": 32,
     "nodeheal/services/operators": 28,
 }
