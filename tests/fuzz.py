@@ -32,7 +32,7 @@ from nodeheal.parsers.dcgm_diag import parse_diagnostic
 from nodeheal.parsers.dcgm_dmon import read_rows
 from nodeheal.parsers.dcgm_health import parse_health
 from nodeheal.parsers.efa_tools import parse_efa
-from nodeheal.parsers.fi_pingpong import Ended, parse_pingpong
+from nodeheal.parsers.fi_pingpong import PingpongExit, parse_pingpong
 from nodeheal.parsers.host_heat import judge_load, read_host
 from nodeheal.parsers.kernel_log import read_findings
 from nodeheal.parsers.log_format import LogFormat
@@ -104,7 +104,7 @@ def targets() -> list[Target]:
     logs = [file.read_bytes() for file in sorted((GOLDEN / "kernel_logs").glob("*.log"))]
     policy = [(ROOT / "sandbox" / "policy.json").read_bytes()]
     scripts = [file.read_bytes() for file in sorted((ROOT / "examples" / "slurm").glob("*.sbatch"))]
-    ended = Ended(0)
+    ended = PingpongExit(0)
     every_tool = tools("")
     return [
         Target("dcgm-diag", text(parse_diagnostic), tools("dcgm_diag")),
@@ -133,7 +133,7 @@ def targets() -> list[Target]:
             "own-check",
             own.parse_own,
             [b'{"verdict": "FAILED", "code": "full", "component": "/", "reason": "no room"}'],
-            (check.Broken,),
+            (check.CheckBroken,),
         ),
         Target("slurm-nodes", text(lambda said: parse_nodes(said, "|x|")), [SLURM_NODES], (ValueError,)),
         Target(

@@ -26,7 +26,7 @@ from nodeheal.contract.notification import Notification
 from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import schedule
 from nodeheal.simulation.setting import CALM
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 from tests.support.fuse import Fuse
 from tests.workflows.rare_stories import RARE_STORIES
 from tests.workflows.stories import STORIES
@@ -100,7 +100,7 @@ def _of_machines(machines: Any) -> Iterator[str]:
 
 def play(number: int) -> Outcome:
     """Run one schedule without injected failures."""
-    world = World(replace(schedule(number), cloud=CALM))
+    world = SimulatedPool(replace(schedule(number), cloud=CALM))
     emails: list[str] = []
     read = world.operators.read
 

@@ -15,7 +15,7 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.fleet import Fleet
-from nodeheal.simulation.gang import Gang
+from nodeheal.simulation.gang import GangProgress
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.ranks import Ranks
 from nodeheal.simulation.setting import DAY, Setting
@@ -79,7 +79,7 @@ class Keeper(Ranks):
         self._submitted += 1
         name = f"job-{self._submitted:05d}"
         lasts = lognormal(self._stream, self.setting.work.days * DAY, 0.5)
-        self._gangs[name] = Gang(name, lasts, self.agenda.now)
+        self._gangs[name] = GangProgress(name, lasts, self.agenda.now)
         self.crews[name] = Crew(name)
         self.launch(self.crews[name])
 
@@ -119,7 +119,7 @@ class Keeper(Ranks):
             task = GangTask(node.node_id, rank, node.boot_id, f"placement-of-{node.node_id}")
             self.started(job, run, task, f"{crew.name}-{crew.run}-{rank}")
 
-    def _complete(self, gang: Gang, run: int) -> None:
+    def _complete(self, gang: GangProgress, run: int) -> None:
         super()._complete(gang, run)
         self._settle(gang)
         del self._gangs[gang.job_id], self.crews[gang.job_id]

@@ -13,7 +13,7 @@ from bench.fleet.keepers import ByHand, PollAndWait
 from bench.fleet.plan import BY_HAND, POLL, Case
 from nodeheal.simulation.ranks import CAUSES
 from nodeheal.simulation.setting import DAY, Setting
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "build" / "fleet"
@@ -73,7 +73,7 @@ def _run(case: Case, setting: Setting) -> Outcome:
         )
         keeper.agenda.run(setting.days * DAY)
         return _outcome(setting, keeper.so_far(), keeper.fleet.faults, keeper.pages)
-    world = World(setting)
+    world = SimulatedPool(setting)
     world.advance(setting.days * DAY)
     seconds, faults, pages = world.work.so_far(), world.fleet.faults, world.operators.pages
     world.finish(setting.cool_down_days * DAY)  # for the invariants: running work ends

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from nodeheal.api.file_views import DecidedOtherwise, ReplayComparison, ReplayedDecision, ReplayView
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.operators.replay import Clock, Past, Replay, Replayed, in_order
+from nodeheal.services.operators.replay import Past, Replay, ReplayClock, Replayed, in_order
 
-MakePorts = Callable[[Clock], Ports]  # a world in memory that tells the time by this clock
+MakePorts = Callable[[ReplayClock], Ports]  # a world in memory that tells the time by this clock
 
 
 def recorded(incident_ids: Sequence[str], ports: Ports) -> list[Past]:
@@ -23,7 +23,7 @@ def replay(
     watch: Callable[[list[Past]], Iterable[Past]] = iter,
 ) -> ReplayView:
     """Return what the policy makes of these events. `watch`: yields them all, and shows how far the replay has come."""
-    clock = Clock()
+    clock = ReplayClock()
     world = Replay(policy, make_ports(clock), clock)
     for event in watch(in_order(past)):
         world.take(event)

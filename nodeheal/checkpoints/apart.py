@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from nodeheal.checkpoints.found import Listing, listing_of
+from nodeheal.checkpoints.found import DirectoryListing, listing_of
 from nodeheal.checkpoints.search import list_checkpoints
 from nodeheal.contract.vocabulary import CheckpointFormat
 
@@ -18,7 +18,7 @@ READ_BYTES = 64 * 1024
 _CAME_TO_GRIEF = "the search process ended without an answer"
 
 
-class NoAnswer(Exception):
+class SearchFailed(Exception):
     """The search has no result; the message says why."""
 
 
@@ -29,7 +29,7 @@ def list_apart(
     *,
     to_newest_valid: bool = False,
     prepare: Callable[[], None] = lambda: None,
-) -> Listing:
+) -> DirectoryListing:
     """Run `list_checkpoints` with a deadline; at the deadline the listing has a problem. The search process calls
     `prepare` first.
     """
@@ -40,14 +40,14 @@ def list_apart(
     try:
         told = tell_apart(look, seconds, prepare)
         return listing_of(told if isinstance(told, dict) else {})
-    except NoAnswer as silence:
-        return Listing(directory, wanted, problem=str(silence))
+    except SearchFailed as silence:
+        return DirectoryListing(directory, wanted, problem=str(silence))
     except (ValueError, KeyError, TypeError):
-        return Listing(directory, wanted, problem=_CAME_TO_GRIEF)
+        return DirectoryListing(directory, wanted, problem=_CAME_TO_GRIEF)
 
 
 def tell_apart(look: Callable[[], object], seconds: float, prepare: Callable[[], None] = lambda: None) -> object:
-    """Return the result of `look`, which must fit into JSON. Raises NoAnswer at the deadline, or where the search
+    """Return the result of `look`, which must fit into JSON. Raises SearchFailed at the deadline, or where the search
     fails.
     """
     reader, writer = os.pipe()
@@ -60,11 +60,11 @@ def tell_apart(look: Callable[[], object], seconds: float, prepare: Callable[[],
         told = _heard(pipe.fileno(), time.monotonic() + seconds)
     _end(pid)
     if told is None:
-        raise NoAnswer(f"the file system did not answer within {seconds:g} s")
+        raise SearchFailed(f"the file system did not answer within {seconds:g} s")
     try:
         return json.loads(told)
     except ValueError as error:
-        raise NoAnswer(_CAME_TO_GRIEF) from error
+        raise SearchFailed(_CAME_TO_GRIEF) from error
 
 
 def _live(writer: int, look: Callable[[], object], prepare: Callable[[], None]) -> None:

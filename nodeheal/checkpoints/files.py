@@ -10,9 +10,9 @@ import zipfile
 from itertools import islice, pairwise
 from typing import BinaryIO
 
-from nodeheal.checkpoints.found import Broken
+from nodeheal.checkpoints.found import CheckpointBroken
 from nodeheal.checkpoints.pickles import Atom, atoms
-from nodeheal.checkpoints.place import Place
+from nodeheal.checkpoints.place import CheckpointRoot
 from nodeheal.contract.json_text import read_json
 
 HEADERS_AT_MOST = 2_000  # local headers of one zip file that are checked
@@ -32,9 +32,9 @@ _ELEMENT_BYTES = {
 }
 
 
-def check_torch(place: Place, name: str) -> None:
+def check_torch(place: CheckpointRoot, name: str) -> None:
     """Check a file of torch.save: a zip archive since PyTorch 1.6, whose directory is written last; before that pickles
-    followed by the numbers. The format is that of torch/serialization.py. Raises Broken.
+    followed by the numbers. The format is that of torch/serialization.py. Raises CheckpointBroken.
     """
     with place.opened(name) as file:
         start = file.read(len(_LEGACY_MAGIC))
@@ -44,31 +44,35 @@ def check_torch(place: Place, name: str) -> None:
         elif start == _LEGACY_MAGIC:
             _check_legacy(file, name)
         else:
-            raise Broken(f"{name} is empty" if not start else f"{name} does not begin like a file of torch.save")
+            raise CheckpointBroken(
+                f"{name} is empty" if not start else f"{name} does not begin like a file of torch.save"
+            )
 
 
-def check_npz(place: Place, name: str) -> None:
-    """A file of numpy.savez: a zip archive of arrays. Raises Broken."""
+def check_npz(place: CheckpointRoot, name: str) -> None:
+    """A file of numpy.savez: a zip archive of arrays. Raises CheckpointBroken."""
     with place.opened(name) as file:
         _check_zip(file, name, must_have=".npy")
 
 
-def check_safetensors(place: Place, name: str) -> None:
+def check_safetensors(place: CheckpointRoot, name: str) -> None:
     """Check a safetensors file: eight bytes of length, a JSON header with the position of each tensor, and exactly that
-    many bytes after it, as in the README of huggingface/safetensors. Raises Broken.
+    many bytes after it, as in the README of huggingface/safetensors. Raises CheckpointBroken.
     """
     with place.opened(name) as file:
         size, start = _size(file), file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == struct.calcsize("<Q") else 0
         if not 0 < length <= min(SAFETENSORS_HEADER_BYTES, size):
-            raise Broken(f"{name} does not begin like a safetensors file")
+            raise CheckpointBroken(f"{name} does not begin like a safetensors file")
         wanted = _end_of_tensors(file.read(length), name)
     if size != 8 + length + wanted:
-        raise Broken(f"{name} has {size} bytes instead of {8 + length + wanted}")
+        raise CheckpointBroken(f"{name} has {size} bytes instead of {8 + length + wanted}")
 
 
-def check_nemo(place: Place, name: str) -> str:
-    """Check a .nemo file: a tar archive of the configuration and the weights, as in NeMo's docs. Raises Broken."""
+def check_nemo(place: CheckpointRoot, name: str) -> str:
+    """Check a .nemo file: a tar archive of the configuration and the weights, as in NeMo's docs. Raises
+    CheckpointBroken.
+    """
     with place.opened(name) as file:
         if file.read(2) == b"\x1f\x8b":
             file.seek(0)
@@ -78,9 +82,9 @@ def check_nemo(place: Place, name: str) -> str:
             with tarfile.open(fileobj=file, mode="r:") as archive:
                 members = [member.name for member in islice(archive, TAR_MEMBERS_AT_MOST)]
         except (tarfile.TarError, ValueError, OverflowError) as error:
-            raise Broken(f"{name} is cut off, or not a tar archive") from error
+            raise CheckpointBroken(f"{name} is cut off, or not a tar archive") from error
     if not any("model_weights" in member for member in members):
-        raise Broken(f"{name} contains no weights")
+        raise CheckpointBroken(f"{name} contains no weights")
     return "weights only: a run can start from it, but not resume"
 
 
@@ -89,7 +93,7 @@ def _check_gzip(file: BinaryIO, name: str) -> str:
         with gzip.open(file) as content:
             content.read(tarfile.BLOCKSIZE)
     except (OSError, EOFError, ValueError) as error:
-        raise Broken(f"{name} is cut off, or not an archive") from error
+        raise CheckpointBroken(f"{name} is cut off, or not an archive") from error
     return "compressed: only its beginning was read"
 
 
@@ -99,15 +103,15 @@ def _check_zip(file: BinaryIO, name: str, must_have: str) -> None:
         with zipfile.ZipFile(file) as archive:
             contents = archive.infolist()
     except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, NotImplementedError) as error:
-        raise Broken(f"{name} is cut off: its directory, written last, is missing") from error
+        raise CheckpointBroken(f"{name} is cut off: its directory, written last, is missing") from error
     if not any(one.filename.endswith(must_have) for one in contents):
-        raise Broken(f"{name} contains no {must_have}")
+        raise CheckpointBroken(f"{name} contains no {must_have}")
     size = _size(file)
     for one in contents[:HEADERS_AT_MOST]:
         file.seek(max(one.header_offset, 0))
         begins = file.read(len(_LOCAL_HEADER)) == _LOCAL_HEADER
         if not begins or one.header_offset + _LOCAL_HEADER_BYTES + one.compress_size > size:
-            raise Broken(f"{name} is torn: {one.filename} is not at its offset")
+            raise CheckpointBroken(f"{name} is torn: {one.filename} is not at its offset")
 
 
 def _check_legacy(file: BinaryIO, name: str) -> None:
@@ -118,11 +122,11 @@ def _check_legacy(file: BinaryIO, name: str) -> None:
     for key in [atom for atom in atoms(file, name) if isinstance(atom, str)]:
         counted = file.read(8)
         if len(counted) < struct.calcsize("<q"):
-            raise Broken(f"{name} is cut off: storage {key} is missing")
+            raise CheckpointBroken(f"{name} is cut off: storage {key} is missing")
         count = struct.unpack("<q", counted)[0]
         end = file.tell() + count * sizes.get(key, 1)
         if count < 0 or end > _size(file):
-            raise Broken(f"{name} is cut off within storage {key}")
+            raise CheckpointBroken(f"{name} is cut off within storage {key}")
         file.seek(end)
 
 
@@ -141,7 +145,7 @@ def _end_of_tensors(header: bytes, name: str) -> int:
         told = read_json(header)
         ends = [int(tensor["data_offsets"][1]) for key, tensor in told.items() if key != "__metadata__"]
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise Broken(f"{name}: its header cannot be read") from error
+        raise CheckpointBroken(f"{name}: its header cannot be read") from error
     return max(ends, default=0)
 
 

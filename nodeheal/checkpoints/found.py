@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 from nodeheal.contract.vocabulary import CheckpointFormat
 
 
-class Broken(Exception):
+class CheckpointBroken(Exception):
     """The checkpoint is not whole; the message says why."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible checkpoint. `check` raises Broken, or returns a remark on a whole one."""
+    """A possible checkpoint. `check` raises CheckpointBroken, or returns a remark on a whole one."""
 
     name: str  # relative to the directory
     step: int | None
@@ -41,7 +41,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Listing:
+class DirectoryListing:
     """A directory's checkpoints, the newest first. A problem: the directory could not be searched."""
 
     directory: str
@@ -73,11 +73,11 @@ class Listing:
         return asdict(self)
 
 
-def listing_of(told: dict[str, object]) -> Listing:
+def listing_of(told: dict[str, object]) -> DirectoryListing:
     """Parse the form of `as_json`. Raises KeyError, TypeError, ValueError."""
     checkpoints = told["checkpoints"]
     if not isinstance(checkpoints, list):
         raise TypeError("checkpoints is not a list")
     known = tuple(Checkpoint(**one) for one in checkpoints)
     kind, left_out = CheckpointFormat(str(told["format"])), int(str(told["left_out"]))
-    return Listing(str(told["directory"]), kind, known, str(told["problem"]), left_out)
+    return DirectoryListing(str(told["directory"]), kind, known, str(told["problem"]), left_out)

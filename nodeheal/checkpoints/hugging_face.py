@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from nodeheal.checkpoints.files import check_safetensors, check_torch
-from nodeheal.checkpoints.found import Broken, Candidate
-from nodeheal.checkpoints.place import Place
+from nodeheal.checkpoints.found import Candidate, CheckpointBroken
+from nodeheal.checkpoints.place import CheckpointRoot
 from nodeheal.checkpoints.ranks import check_ranks
 from nodeheal.checkpoints.torch_distributed import check_distributed
 
@@ -26,7 +26,7 @@ _ZERO = re.compile(r"(?:\w*?zero_)?pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt"
 _DEEPSPEED_MODEL = "model_states.pt"
 
 
-def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
+def candidates(place: CheckpointRoot, names: Sequence[str]) -> list[Candidate]:
     """Return every checkpoint-N, and those under the temporary name of an unfinished write."""
     found = [(name, match) for name in names if (match := _FOLDER.fullmatch(name))]
     return [
@@ -36,16 +36,16 @@ def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
 
 
 def _unfinished() -> str:
-    raise Broken("it was not finished: it still has its temporary name")
+    raise CheckpointBroken("it was not finished: it still has its temporary name")
 
 
-def _check(place: Place, folder: str, step: int) -> str:
+def _check(place: CheckpointRoot, folder: str, step: int) -> str:
     there = set(place.names(folder))
     if STATE not in there:
-        raise Broken(f"it was not finished: {STATE}, written last, is missing")
+        raise CheckpointBroken(f"it was not finished: {STATE}, written last, is missing")
     told = place.json(f"{folder}/{STATE}").get("global_step")
     if told != step:
-        raise Broken(f"{STATE} has step {told!r}"[:200])
+        raise CheckpointBroken(f"{STATE} has step {told!r}"[:200])
     deepspeed = f"global_step{step}"
     if deepspeed in there:
         _check_deepspeed(place, folder, f"{folder}/{deepspeed}")
@@ -55,7 +55,7 @@ def _check(place: Place, folder: str, step: int) -> str:
     return _check_rest(place, folder, there)
 
 
-def _check_weights(place: Place, folder: str, there: set[str]) -> None:
+def _check_weights(place: CheckpointRoot, folder: str, there: set[str]) -> None:
     if _FSDP_WEIGHTS in there:
         check_distributed(place, f"{folder}/{_FSDP_WEIGHTS}")
         return
@@ -63,36 +63,38 @@ def _check_weights(place: Place, folder: str, there: set[str]) -> None:
     for index in (name for name in _INDICES if name in there):
         shards = place.json(f"{folder}/{index}").get("weight_map")
         if not isinstance(shards, dict) or not shards:
-            raise Broken(f"{index} lists no shards")
+            raise CheckpointBroken(f"{index} lists no shards")
         files += sorted({str(shard) for shard in shards.values()})
     if not files:
-        raise Broken("it has no weights")
+        raise CheckpointBroken("it has no weights")
     for name in files:
         _check_file(place, folder, name)
 
 
-def _check_optimizer(place: Place, folder: str, there: set[str]) -> None:
+def _check_optimizer(place: CheckpointRoot, folder: str, there: set[str]) -> None:
     if _FSDP_OPTIMIZER in there:
         check_distributed(place, f"{folder}/{_FSDP_OPTIMIZER}")
         return
     files = [name for name in _OPTIMIZERS if name in there]
     if not files:
-        raise Broken("it has no optimizer state: a run would not resume from it, but start again with these weights")
+        raise CheckpointBroken(
+            "it has no optimizer state: a run would not resume from it, but start again with these weights"
+        )
     for name in files:
         _check_file(place, folder, name)
 
 
-def _check_deepspeed(place: Place, folder: str, states: str) -> None:
+def _check_deepspeed(place: CheckpointRoot, folder: str, states: str) -> None:
     there = place.names(states)
     models = [name for name in there if name.endswith(_DEEPSPEED_MODEL)]
     if not models:
-        raise Broken("DeepSpeed's model states are missing")
+        raise CheckpointBroken("DeepSpeed's model states are missing")
     optimizers = check_ranks(there, _ZERO, "DeepSpeed's optimizer states")
     for name in [*models, *optimizers]:
         _check_file(place, states, name)
 
 
-def _check_rest(place: Place, folder: str, there: set[str]) -> str:
+def _check_rest(place: CheckpointRoot, folder: str, there: set[str]) -> str:
     """Check the scheduler and the random state: if they exist, they must be whole."""
     ranks = check_ranks(there, _RANDOM, "rng_state")
     for name in [*ranks, *({"scheduler.pt", "rng_state.pth"} & there)]:
@@ -101,7 +103,7 @@ def _check_rest(place: Place, folder: str, there: set[str]) -> str:
     return "" if has_random else "it has no rng_state: a run resumes, but with other random numbers"
 
 
-def _check_file(place: Place, folder: str, name: str) -> None:
+def _check_file(place: CheckpointRoot, folder: str, name: str) -> None:
     path = f"{folder}/{name}"
     if name.endswith(".safetensors"):
         check_safetensors(place, path)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from nodeheal.checkpoints.files import check_torch
-from nodeheal.checkpoints.found import Broken, Candidate
-from nodeheal.checkpoints.place import Place
+from nodeheal.checkpoints.found import Candidate, CheckpointBroken
+from nodeheal.checkpoints.place import CheckpointRoot
 from nodeheal.checkpoints.ranks import check_ranks
 from nodeheal.checkpoints.torch_distributed import METADATA, UNFINISHED, check_distributed
 
@@ -21,7 +21,7 @@ _RANK = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?")
 _CONFIG, _COMMON, _MODEL, _OPTIMIZER = "metadata.json", "common.pt", "model_optim_rng.pt", "distrib_optim.pt"
 
 
-def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
+def candidates(place: CheckpointRoot, names: Sequence[str]) -> list[Candidate]:
     """Return every iteration, and a release where there is one."""
     tracked = _tracked(place) if TRACKER in names else None
     found = [(name, int(match[1])) for name in names if (match := _FOLDER.fullmatch(name))]
@@ -33,14 +33,14 @@ def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
     return each
 
 
-def check_parallel(place: Place, folder: str) -> str:
-    """Check a folder in the format of Megatron's core, which other programs use as well. Raises Broken."""
+def check_parallel(place: CheckpointRoot, folder: str) -> str:
+    """Check a folder in the format of Megatron's core, which other programs use as well. Raises CheckpointBroken."""
     there = place.names(folder)
     if _CONFIG in there or METADATA in there or UNFINISHED in there or any(name.endswith(".distcp") for name in there):
         return _check_distributed(place, folder, there)
     ranks = check_ranks(there, _RANK, "mp_rank")
     if not ranks:
-        raise Broken("it has neither mp_rank_* nor a distributed checkpoint")
+        raise CheckpointBroken("it has neither mp_rank_* nor a distributed checkpoint")
     has_optimizers = any(place.is_file(f"{folder}/{rank}/{_OPTIMIZER}") for rank in ranks)
     for rank in ranks:
         check_torch(place, f"{folder}/{rank}/{_MODEL}")
@@ -49,22 +49,22 @@ def check_parallel(place: Place, folder: str) -> str:
     return ""
 
 
-def _check(place: Place, name: str, step: int, tracked: str | None) -> str:
+def _check(place: CheckpointRoot, name: str, step: int, tracked: str | None) -> str:
     if tracked == RELEASE or (tracked is not None and tracked.isdecimal() and step > int(tracked)):
-        raise Broken(f"it was not finished: {TRACKER} still says {tracked}")
+        raise CheckpointBroken(f"it was not finished: {TRACKER} still says {tracked}")
     remark = _check_folder(place, name)
     if tracked is None or not tracked.isdecimal():
         return f"{TRACKER} is {'missing' if tracked is None else 'torn'}: Megatron-LM itself finds no checkpoint"
     return remark
 
 
-def _check_folder(place: Place, name: str) -> str:
+def _check_folder(place: CheckpointRoot, name: str) -> str:
     return check_parallel(place, name)
 
 
-def _check_distributed(place: Place, folder: str, there: Sequence[str]) -> str:
+def _check_distributed(place: CheckpointRoot, folder: str, there: Sequence[str]) -> str:
     if _CONFIG not in there:
-        raise Broken(f"it was not finished: {_CONFIG} is missing")
+        raise CheckpointBroken(f"it was not finished: {_CONFIG} is missing")
     backend = place.json(f"{folder}/{_CONFIG}").get("sharded_backend")
     if _COMMON in there:
         check_torch(place, f"{folder}/{_COMMON}")
@@ -74,14 +74,14 @@ def _check_distributed(place: Place, folder: str, there: Sequence[str]) -> str:
     return ""
 
 
-def _tracked(place: Place) -> str:
+def _tracked(place: CheckpointRoot) -> str:
     """Return the tracker's content; "" for one that cannot be read."""
     try:
         told = place.text(TRACKER)
-    except Broken:
+    except CheckpointBroken:
         return ""
     return told if told == RELEASE or re.fullmatch(r"[0-9]{1,18}", told) else ""
 
 
 def _missing(tracked: str | None) -> str:
-    raise Broken(f"it says {tracked or 'nothing'}, and that folder does not exist")
+    raise CheckpointBroken(f"it says {tracked or 'nothing'}, and that folder does not exist")

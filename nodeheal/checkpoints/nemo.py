@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from nodeheal.checkpoints.files import check_nemo, check_torch
-from nodeheal.checkpoints.found import Broken, Candidate
+from nodeheal.checkpoints.found import Candidate, CheckpointBroken
 from nodeheal.checkpoints.megatron import check_parallel
-from nodeheal.checkpoints.place import Place
+from nodeheal.checkpoints.place import CheckpointRoot
 from nodeheal.checkpoints.ranks import check_ranks
 
 UNFINISHED = "-unfinished"
@@ -23,7 +23,7 @@ _SAMPLES = re.compile(r"consumed_samples=(\d{1,18})")
 _RANK = re.compile(r"(?:mp_rank_(\d+)(?:_(\d+))?|tp_rank_(\d+)_pp_rank_(\d+))")
 
 
-def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
+def candidates(place: CheckpointRoot, names: Sequence[str]) -> list[Candidate]:
     """Return those of the directory, and of its folder `checkpoints/`."""
     found = [name for name in names if _may_be(place, name)]
     if KEPT_IN in names and place.is_folder(KEPT_IN):
@@ -34,7 +34,7 @@ def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
     return [Candidate(name, _step(name), partial(_check, place, name, markers)) for name in found]
 
 
-def _may_be(place: Place, name: str) -> bool:
+def _may_be(place: CheckpointRoot, name: str) -> bool:
     if name.endswith(UNFINISHED):
         return False
     if name.endswith((".ckpt", ".nemo")):
@@ -47,10 +47,10 @@ def _step(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _check(place: Place, name: str, markers: set[str]) -> str:
+def _check(place: CheckpointRoot, name: str, markers: set[str]) -> str:
     marker = name.removesuffix(".ckpt").removesuffix("-EMA") + UNFINISHED
     if marker in markers:
-        raise Broken(f"it was not finished: {marker.rpartition('/')[2]} still exists")
+        raise CheckpointBroken(f"it was not finished: {marker.rpartition('/')[2]} still exists")
     if name.endswith(".nemo"):
         return check_nemo(place, name)
     if not place.is_folder(name):
@@ -61,7 +61,7 @@ def _check(place: Place, name: str, markers: set[str]) -> str:
     return _check_ranks(place, name)
 
 
-def _check_ranks(place: Place, folder: str) -> str:
+def _check_ranks(place: CheckpointRoot, folder: str) -> str:
     there = place.names(folder)
     ranks = check_ranks(there, _RANK, "ranks")
     if not ranks:
@@ -69,7 +69,7 @@ def _check_ranks(place: Place, folder: str) -> str:
     for rank in ranks:
         files = [name for name in place.names(f"{folder}/{rank}") if name.endswith(".ckpt")]
         if not files:
-            raise Broken(f"{rank} contains no .ckpt")
+            raise CheckpointBroken(f"{rank} contains no .ckpt")
         for name in files:
             check_torch(place, f"{folder}/{rank}/{name}")
     return ""

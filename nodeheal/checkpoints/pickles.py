@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import BinaryIO, cast
 
-from nodeheal.checkpoints.found import Broken
+from nodeheal.checkpoints.found import CheckpointBroken
 
 OPCODES_AT_MOST = 2_000_000
 VALUE_BYTES = 16 * 1024 * 1024  # of one value: what is searched for are names and numbers
@@ -34,7 +34,7 @@ def atoms(file: BinaryIO, name: str) -> Iterator[Atom]:
     """Return the strings, numbers and globals of the pickle that begins here, in order; the file is then positioned
     after it.
 
-    A reference to an earlier value repeats that value. Raises Broken for bytes that are not a whole pickle.
+    A reference to an earlier value repeats that value. Raises CheckpointBroken for bytes that are not a whole pickle.
     """
     memo: dict[int, Atom | None] = {}
     last: Atom | None = None
@@ -57,6 +57,6 @@ def atoms(file: BinaryIO, name: str) -> Iterator[Atom]:
             if last is not None:
                 yield last
     except (ValueError, OverflowError, UnicodeError, MemoryError, EOFError) as error:
-        raise Broken(f"{name} is cut off, or not a pickle") from error
+        raise CheckpointBroken(f"{name} is cut off, or not a pickle") from error
     if seen == OPCODES_AT_MOST:
-        raise Broken(f"{name} has more values than are read")
+        raise CheckpointBroken(f"{name} has more values than are read")

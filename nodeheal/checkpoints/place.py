@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from nodeheal.checkpoints.found import Broken
+from nodeheal.checkpoints.found import CheckpointBroken
 from nodeheal.contract.json_text import read_json
 
 ENTRIES_AT_MOST = 200_000  # of one directory: a million files are not a directory of checkpoints
@@ -38,23 +38,25 @@ def last_number(name: str) -> int | None:
     return int(numbers[-1]) if numbers else None
 
 
-class Place:
-    """One directory. Names are relative to it; a name outside of it, or one that cannot be read, is Broken."""
+class CheckpointRoot:
+    """One directory. Names are relative to it. Raises CheckpointBroken for a name outside of it, or one that cannot be
+    read.
+    """
 
     def __init__(self, directory: str) -> None:
         self.root = os.path.realpath(directory)
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the names in a folder, sorted. Raises Broken where it cannot be listed."""
+        """Return the names in a folder, sorted. Raises CheckpointBroken where it cannot be listed."""
         found: list[str] = []
         try:
             with os.scandir(self._real(folder)) as entries:
                 for entry in entries:
                     found.append(entry.name)
                     if len(found) > ENTRIES_AT_MOST:
-                        raise Broken(f"{folder or 'the directory'} has more than {ENTRIES_AT_MOST} entries")
+                        raise CheckpointBroken(f"{folder or 'the directory'} has more than {ENTRIES_AT_MOST} entries")
         except OSError as error:
-            raise Broken(f"{folder or 'the directory'} cannot be listed: {error.strerror}") from error
+            raise CheckpointBroken(f"{folder or 'the directory'} cannot be listed: {error.strerror}") from error
         return sorted(found)
 
     def is_folder(self, name: str) -> bool:
@@ -79,16 +81,16 @@ class Place:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[BinaryIO]:
-        """Open a regular file for reading. Raises Broken for a pipe or a device, which would block the reader."""
+        """Open a regular file. Raises CheckpointBroken for a pipe or a device, which would block the reader."""
         try:
             descriptor = os.open(self._real(name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError as error:
-            raise Broken(f"{name} does not exist") from error
+            raise CheckpointBroken(f"{name} does not exist") from error
         except OSError as error:
-            raise Broken(f"{name} cannot be read: {error.strerror}") from error
+            raise CheckpointBroken(f"{name} cannot be read: {error.strerror}") from error
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Broken(f"{name} is not a regular file")
+                raise CheckpointBroken(f"{name} is not a regular file")
             yield file
 
     def read(self, name: str, at_most: int) -> bytes:
@@ -96,7 +98,7 @@ class Place:
         with self.opened(name) as file:
             content = file.read(at_most + 1)
         if len(content) > at_most:
-            raise Broken(f"{name} is larger than {at_most} bytes")
+            raise CheckpointBroken(f"{name} is larger than {at_most} bytes")
         return content
 
     def text(self, name: str) -> str:
@@ -108,21 +110,21 @@ class Place:
         try:
             told = read_json(self.read(name, JSON_BYTES))
         except ValueError as error:
-            raise Broken(f"{name} is cut off, or not JSON") from error
+            raise CheckpointBroken(f"{name} is cut off, or not JSON") from error
         if not isinstance(told, dict):
-            raise Broken(f"{name} is not a JSON object")
+            raise CheckpointBroken(f"{name} is not a JSON object")
         return told
 
     def _is(self, name: str, is_kind: Callable[[int], bool]) -> bool:
         try:
             return is_kind(Path(self._real(name)).stat().st_mode)
-        except (OSError, Broken):
+        except (OSError, CheckpointBroken):
             return False
 
     def _real(self, name: str) -> str:
         if "\0" in name:
-            raise Broken("a name with a zero byte")
+            raise CheckpointBroken("a name with a zero byte")
         real = os.path.realpath(Path(self.root, name))
         if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
-            raise Broken(f"{name} leads out of the directory")
+            raise CheckpointBroken(f"{name} leads out of the directory")
         return real

@@ -4,22 +4,22 @@ import re
 from collections.abc import Iterable
 from itertools import product
 
-from nodeheal.checkpoints.found import Broken
+from nodeheal.checkpoints.found import CheckpointBroken
 
 RANKS_AT_MOST = 1_000_000  # an absurd number in a name must not take an absurd amount of memory
 NAMED = 3
 
 
 def check_ranks(names: Iterable[str], pattern: re.Pattern[str], what: str) -> list[str]:
-    """Check the names that match the pattern, whose groups are numbers of ranks. Raises Broken where one is missing:
-    ranks are numbered from 0 in each direction, and all of them write.
+    """Check the names that match the pattern, whose groups are numbers of ranks. Raises CheckpointBroken where one is
+    missing: ranks are numbered from 0 in each direction, and all of them write.
     """
     found = {
         tuple(int(number) for number in match.groups() if number): name for name, match in _fitting(names, pattern)
     }
     lengths = {len(rank) for rank in found}
     if len(lengths) > 1:
-        raise Broken(f"{what}: it mixes names of two kinds")
+        raise CheckpointBroken(f"{what}: it mixes names of two kinds")
     if not found:
         return []
     sides = [range(max(numbers) + 1) for numbers in zip(*found, strict=True)]
@@ -27,11 +27,11 @@ def check_ranks(names: Iterable[str], pattern: re.Pattern[str], what: str) -> li
     for side in sides:
         total *= len(side)
     if total > RANKS_AT_MOST:
-        raise Broken(f"{what}: {total} ranks are not possible")
+        raise CheckpointBroken(f"{what}: {total} ranks are not possible")
     if total != len(found):
         missing = [rank for rank in product(*sides) if rank not in found][:NAMED]
         shown = ", ".join("/".join(str(number) for number in rank) for rank in missing)
-        raise Broken(f"{what}: rank {shown} is missing ({len(found)} of {total} exist)")
+        raise CheckpointBroken(f"{what}: rank {shown} is missing ({len(found)} of {total} exist)")
     return sorted(found.values())
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from nodeheal.checkpoints import hugging_face, megatron, nemo, neuronx, single_files, torch_distributed
-from nodeheal.checkpoints.found import Broken, Candidate, Checkpoint, Listing
-from nodeheal.checkpoints.place import Place
+from nodeheal.checkpoints.found import Candidate, Checkpoint, CheckpointBroken, DirectoryListing
+from nodeheal.checkpoints.place import CheckpointRoot
 from nodeheal.contract.vocabulary import CheckpointFormat
 
 PROBLEM_CHARACTERS = 300
 JUDGED_AT_MOST = 200  # checkpoints of one directory, the newest; a job may write any number of names there
-_LOOKS: dict[CheckpointFormat, Callable[[Place, Sequence[str]], list[Candidate]]] = {
+_LOOKS: dict[CheckpointFormat, Callable[[CheckpointRoot, Sequence[str]], list[Candidate]]] = {
     # The order of detection: the more distinctive names first.
     CheckpointFormat.megatron: megatron.candidates,
     CheckpointFormat.hugging_face: hugging_face.candidates,
@@ -23,21 +23,21 @@ _LOOKS: dict[CheckpointFormat, Callable[[Place, Sequence[str]], list[Candidate]]
 
 def list_checkpoints(
     directory: str, wanted: CheckpointFormat = CheckpointFormat.auto, *, to_newest_valid: bool = False
-) -> Listing:
+) -> DirectoryListing:
     """Return all of them with verdicts; or those down to the newest valid one. Never raises, since the caller needs an
     answer.
     """
     try:
-        place = Place(directory)
+        place = CheckpointRoot(directory)
         found, candidates = _candidates(place, place.names(), wanted)
         judged = _judge(place, _newest_first(place, candidates)[:JUDGED_AT_MOST], to_newest_valid)
-        return Listing(directory, found, tuple(judged), left_out=max(0, len(candidates) - JUDGED_AT_MOST))
+        return DirectoryListing(directory, found, tuple(judged), left_out=max(0, len(candidates) - JUDGED_AT_MOST))
     except Exception as error:  # others may have written any bytes there: an error means that the file is wrong
-        return Listing(directory, wanted, problem=_said(error))
+        return DirectoryListing(directory, wanted, problem=_said(error))
 
 
 def _candidates(
-    place: Place, names: Sequence[str], wanted: CheckpointFormat
+    place: CheckpointRoot, names: Sequence[str], wanted: CheckpointFormat
 ) -> tuple[CheckpointFormat, list[Candidate]]:
     if wanted is not CheckpointFormat.auto:
         return wanted, _LOOKS[wanted](place, names)
@@ -48,14 +48,14 @@ def _candidates(
     return wanted, []
 
 
-def _newest_first(place: Place, candidates: Sequence[Candidate]) -> list[Candidate]:
+def _newest_first(place: CheckpointRoot, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Sort by step where all resumable ones have one, else by modification time."""
     if any(one.step is None for one in candidates):
         return sorted(candidates, key=lambda one: (place.changed_at(one.name), one.step or 0, one.name), reverse=True)
     return sorted(candidates, key=lambda one: (one.step or 0, place.changed_at(one.name), one.name), reverse=True)
 
 
-def _judge(place: Place, candidates: Sequence[Candidate], to_newest_valid: bool) -> Iterator[Checkpoint]:
+def _judge(place: CheckpointRoot, candidates: Sequence[Candidate], to_newest_valid: bool) -> Iterator[Checkpoint]:
     for one in candidates:
         judged = _judged(place, one)
         yield judged
@@ -63,7 +63,7 @@ def _judge(place: Place, candidates: Sequence[Candidate], to_newest_valid: bool)
             return
 
 
-def _judged(place: Place, one: Candidate) -> Checkpoint:
+def _judged(place: CheckpointRoot, one: Candidate) -> Checkpoint:
     path = f"{place.root.rstrip('/')}/{one.name}" if one.name else place.root
     shown = path.encode("utf-8", "replace").decode()
     try:
@@ -73,5 +73,5 @@ def _judged(place: Place, one: Candidate) -> Checkpoint:
 
 
 def _said(error: Exception) -> str:
-    told = str(error) if isinstance(error, Broken) else f"it cannot be read: {type(error).__name__}: {error}"
+    told = str(error) if isinstance(error, CheckpointBroken) else f"it cannot be read: {type(error).__name__}: {error}"
     return told.encode("utf-8", "replace").decode()[:PROBLEM_CHARACTERS]

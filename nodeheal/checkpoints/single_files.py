@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from nodeheal.checkpoints.files import check_npz, check_torch
-from nodeheal.checkpoints.found import Broken, Candidate
-from nodeheal.checkpoints.place import Place, last_number
+from nodeheal.checkpoints.found import Candidate, CheckpointBroken
+from nodeheal.checkpoints.place import CheckpointRoot, last_number
 
 CHECKED_BYTES = 256 * 1024 * 1024  # a checksum reads all of a file, so only of smaller ones
 FOLDERS_AT_MOST = 1_000
@@ -16,13 +16,13 @@ _NPZ = re.compile(r"step-(\d{1,18})\.npz")
 _UNFINISHED = re.compile(r"(?:^tmp|^\.|[._-](?:tmp|new|part|partial|incomplete|unfinished)$)", re.IGNORECASE)
 
 
-def numpy_candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
+def numpy_candidates(place: CheckpointRoot, names: Sequence[str]) -> list[Candidate]:
     """Return every step-N.npz."""
     found = [(name, int(match[1])) for name in names if (match := _NPZ.fullmatch(name))]
     return [Candidate(name, step, partial(_check_numpy, place, name)) for name, step in found]
 
 
-def torch_candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
+def torch_candidates(place: CheckpointRoot, names: Sequence[str]) -> list[Candidate]:
     """Return every file with a name for torch.save, and every numbered folder with such files."""
     shown = [name for name in names if not name.startswith(".")]
     files = [name for name in shown if _is_torch(name) and place.is_file(name)]
@@ -41,29 +41,29 @@ def _stem(name: str) -> str:
     return name.rpartition(".pt")[0] or name.rpartition(".")[0]
 
 
-def _parts(place: Place, folder: str) -> list[str]:
+def _parts(place: CheckpointRoot, folder: str) -> list[str]:
     try:
         return [name for name in place.names(folder) if name.endswith(_TORCH)]
-    except Broken:
+    except CheckpointBroken:
         return []
 
 
-def _check_file(place: Place, name: str) -> str:
+def _check_file(place: CheckpointRoot, name: str) -> str:
     if _UNFINISHED.search(name):
-        raise Broken("it was not finished: it still has its temporary name")
+        raise CheckpointBroken("it was not finished: it still has its temporary name")
     check_torch(place, name)
     return ""
 
 
-def _check_folder(place: Place, folder: str) -> str:
+def _check_folder(place: CheckpointRoot, folder: str) -> str:
     if _UNFINISHED.search(folder):
-        raise Broken("it was not finished: it still has its temporary name")
+        raise CheckpointBroken("it was not finished: it still has its temporary name")
     for name in _parts(place, folder):
         check_torch(place, f"{folder}/{name}")
     return "it is not known how many files it should have"
 
 
-def _check_numpy(place: Place, name: str) -> str:
+def _check_numpy(place: CheckpointRoot, name: str) -> str:
     checksum = f"{name.removesuffix('.npz')}.sha256"
     told = place.text(checksum)
     if place.size(name) > CHECKED_BYTES:
@@ -71,6 +71,6 @@ def _check_numpy(place: Place, name: str) -> str:
         return "too large for its checksum to be computed"
     with place.opened(name) as file:
         if hashlib.sha256(file.read()).hexdigest() != told:
-            raise Broken("its checksum does not match: it is torn")
+            raise CheckpointBroken("its checksum does not match: it is torn")
     check_npz(place, name)
     return ""

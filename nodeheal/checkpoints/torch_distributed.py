@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from nodeheal.checkpoints.found import Broken, Candidate
+from nodeheal.checkpoints.found import Candidate, CheckpointBroken
 from nodeheal.checkpoints.pickles import Atom, atoms
-from nodeheal.checkpoints.place import Place, last_number
+from nodeheal.checkpoints.place import CheckpointRoot, last_number
 
 METADATA, UNFINISHED = ".metadata", ".metadata.tmp"
 METADATA_BYTES = 256 * 1024 * 1024
@@ -21,7 +21,7 @@ _FIRST_PARTS = ("__0_0.distcp", "__0_1.distcp")
 _PART_IN_BYTES = re.compile(PART.pattern.encode())
 
 
-def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
+def candidates(place: CheckpointRoot, names: Sequence[str]) -> list[Candidate]:
     """Return the directory itself, or its folders."""
     if is_distributed(place, ""):
         return [Candidate("", last_number(place.root.rpartition("/")[2]), partial(_check, place, ""))]
@@ -29,32 +29,32 @@ def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
     return [Candidate(name, last_number(name), partial(_check, place, name)) for name in folders]
 
 
-def is_distributed(place: Place, folder: str) -> bool:
+def is_distributed(place: CheckpointRoot, folder: str) -> bool:
     """Whether this folder is such a checkpoint, or an unfinished one."""
     return any(place.is_file(_in(folder, name)) for name in (METADATA, UNFINISHED, *_FIRST_PARTS))
 
 
-def check_distributed(place: Place, folder: str) -> None:
-    """Check that every file in .metadata exists, and is long enough. Raises Broken."""
+def check_distributed(place: CheckpointRoot, folder: str) -> None:
+    """Check that every file in .metadata exists, and is long enough. Raises CheckpointBroken."""
     there = set(place.names(folder))
     if METADATA not in there:
         begun = f" ({UNFINISHED} is there)" if UNFINISHED in there else ""
-        raise Broken(f"it was not finished: {METADATA}, written last, is missing{begun}")
+        raise CheckpointBroken(f"it was not finished: {METADATA}, written last, is missing{begun}")
     raw = place.read(_in(folder, METADATA), METADATA_BYTES)
     if not (raw.startswith(b"\x80") and raw.endswith(b".")):
-        raise Broken(f"{METADATA} is {'cut off' if raw else 'empty'}")
+        raise CheckpointBroken(f"{METADATA} is {'cut off' if raw else 'empty'}")
     needed = _needed(raw)
     if not needed:
-        raise Broken(f"{METADATA} names no file")
+        raise CheckpointBroken(f"{METADATA} names no file")
     for name, least in sorted(needed.items()):
         if name not in there:
-            raise Broken(f"{name} is missing, and {METADATA} lists it")
+            raise CheckpointBroken(f"{name} is missing, and {METADATA} lists it")
         size = place.size(_in(folder, name))
         if size < least:
-            raise Broken(f"{name} has {size} bytes, and needs at least {least}")
+            raise CheckpointBroken(f"{name} has {size} bytes, and needs at least {least}")
 
 
-def _check(place: Place, folder: str) -> str:
+def _check(place: CheckpointRoot, folder: str) -> str:
     check_distributed(place, folder)
     return ""
 

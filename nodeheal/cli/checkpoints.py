@@ -10,7 +10,7 @@ from nodeheal.cli.say import say, say_json
 from nodeheal.contract.vocabulary import CheckpointFormat
 
 if TYPE_CHECKING:
-    from nodeheal.checkpoints.found import Listing
+    from nodeheal.checkpoints.found import DirectoryListing
 
 app = typer.Typer(no_args_is_help=True, help="Checkpoints in a directory: which are complete, and which is the newest.")
 
@@ -57,7 +57,9 @@ def latest(
         raise typer.Exit(FAILED)
 
 
-def _look(directory: Path, wanted: CheckpointFormat, seconds: float, *, to_newest_valid: bool = False) -> "Listing":
+def _look(
+    directory: Path, wanted: CheckpointFormat, seconds: float, *, to_newest_valid: bool = False
+) -> "DirectoryListing":
     """The listing. Where nobody could look, that is said, and it is over."""
     from nodeheal.checkpoints.apart import list_apart
 
@@ -68,7 +70,7 @@ def _look(directory: Path, wanted: CheckpointFormat, seconds: float, *, to_newes
     return found
 
 
-def _show(found: "Listing", as_json: bool) -> None:
+def _show(found: "DirectoryListing", as_json: bool) -> None:
     from nodeheal.cli.table import say_table
     from nodeheal.domain.humanize import counted
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from nodeheal.adapters.aws.calls import client, client_once
-from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, DoctorFinding
 from nodeheal.api import aws
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Table
@@ -45,7 +45,7 @@ def doctor(table: Table = names.TABLE, as_json: AsJson = False) -> None:
         raise typer.Exit(UNWELL)
 
 
-def findings(table: str) -> Iterator[Finding]:
+def findings(table: str) -> Iterator[DoctorFinding]:
     """Look at the account and its deployment, causes before consequences."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -63,7 +63,7 @@ def findings(table: str) -> Iterator[Finding]:
     if sts.meta.region_name in (None, "aws-global"):  # STS alone answers without one
         yield _failed(NO_REGION)
         return
-    yield Finding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
+    yield DoctorFinding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
     account = Account(client, lambda: connect.ports(table), _document, registrations(), table)
     yield from examine(account, looks(client, client_once, aws.controllers_once, clock))
 
@@ -72,8 +72,8 @@ def _document() -> str:
     return connect.policy_documents().in_force().text
 
 
-def _failed(failure: "Failure") -> Finding:
-    return Finding(failure.subject, BAD, failure.detail, failure.todo)
+def _failed(failure: "Failure") -> DoctorFinding:
+    return DoctorFinding(failure.subject, BAD, failure.detail, failure.todo)
 
 
 def _wrapped(head: str, text: str) -> str:
@@ -84,7 +84,7 @@ def _wrapped(head: str, text: str) -> str:
     return textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
 
 
-def _tell(finding: Finding) -> None:
+def _tell(finding: DoctorFinding) -> None:
     say(_wrapped(f"{_MARKS[finding.state]}  ", f"{finding.what}: {finding.detail}"))
     if finding.todo and finding.state != GOOD:
         say(_wrapped(f"{'':9}→ ", finding.todo))

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from nodeheal.api.views import JobListRow
 from nodeheal.cli.cluster_views import KubernetesJobRow, SlurmJobRow, UnknownJobsRow
-from nodeheal.cli.kubernetes import ClusterJobs, jobs_of, kubernetes_job
+from nodeheal.cli.kubernetes import JobsByCluster, jobs_of, kubernetes_job
 from nodeheal.cli.say import age, say
 from nodeheal.cli.slurm import Reports, clusters_in, reports_of, slurm_job
 from nodeheal.cli.table import say_table
@@ -26,7 +26,7 @@ class Listed:
     row: JobListRow | SlurmJobRow | KubernetesJobRow
 
 
-def listed(rows: Iterable[JobListRow], reports: Reports, on_kubernetes: ClusterJobs) -> list[Listed]:
+def listed(rows: Iterable[JobListRow], reports: Reports, on_kubernetes: JobsByCluster) -> list[Listed]:
     """nodeheal's own jobs and those that Slurm and Kubernetes run; the jobs that are over come last."""
     ours = [Listed(row.state in ENDED, row) for row in rows]
     of_slurm = [

@@ -22,19 +22,19 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
-class ClusterJobs:
+class JobsByCluster:
     """The jobs of each cluster; and why nothing is known of the other clusters."""
 
     known: "Mapping[str, Sequence[KubernetesJob]]"
     unknown: Mapping[str, str]
 
 
-def jobs_of(clusters: Sequence[str]) -> ClusterJobs:
+def jobs_of(clusters: Sequence[str]) -> JobsByCluster:
     """What runs on each cluster. Of one that does not answer a line on stderr says why."""
     if not clusters:
-        return ClusterJobs({}, {})
+        return JobsByCluster({}, {})
     known, unknown = ask_all("Kubernetes", clusters, connect.kubernetes().all)
-    return ClusterJobs(known, unknown)
+    return JobsByCluster(known, unknown)
 
 
 def kubernetes_job(job: "KubernetesJob", cluster: str) -> KubernetesJobRow:

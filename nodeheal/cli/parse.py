@@ -15,7 +15,7 @@ from nodeheal.parsers.nvlinks import NvLinks
 
 if TYPE_CHECKING:
     from nodeheal.api.file_views import ToolFault
-    from nodeheal.parsers.finding import Finding, Report
+    from nodeheal.parsers.finding import Finding, ToolReport
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -80,7 +80,7 @@ def efa(file: Tree, expect: Expect = 0) -> None:
     _print(parse_efa_tree(_tree(file), expect) if _is_directory(file) else parse_efa(_text(file), expect))
 
 
-def _print(report: "Report") -> None:
+def _print(report: "ToolReport") -> None:
     from nodeheal.api.file_views import ToolOutput
     from nodeheal.parsers.tool_report import EXIT_CODES
 

@@ -15,7 +15,7 @@ from nodeheal.cli.say import read_policy, refuse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nodeheal.simulation.report import Report
+    from nodeheal.simulation.report import SimulationReport
     from nodeheal.simulation.setting import Setting
 
 BROKEN = 1
@@ -36,7 +36,7 @@ class SchedulerName(StrEnum):
     kubernetes = "kubernetes"
 
 
-class Breaker(StrEnum):
+class BreakerSetting(StrEnum):
     """As it is in a mass failure."""
 
     raised = "raised"
@@ -83,7 +83,7 @@ Schedulers = Annotated[
     SchedulerName, typer.Option(help="slurm, kubernetes: it starts all jobs itself, and nodeheal none")
 ]
 Resets = Annotated[bool, typer.Option("--reset-gpu", help="in that schedule GPUs are reset before nodes are rebooted")]
-OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
+OneBreaker = Annotated[BreakerSetting | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
 Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]
 Json = Annotated[bool, typer.Option("--json", help="write JSON, for programs")]
 
@@ -192,12 +192,12 @@ def _pools(
     given: dict[str, Any], pool_nodes: int, policy: Path | None, harsh: bool, only: str, scheduler: SchedulerName
 ) -> "list[Setting]":
     from nodeheal.simulation.runner import pools_of
-    from nodeheal.simulation.setting import HARSH, Cloud, KubernetesJobs, Others, Setting, SlurmJobs, on_cluster
+    from nodeheal.simulation.setting import HARSH, Cloud, KubernetesWork, Others, Setting, SlurmJobs, on_cluster
 
     document = read_policy(policy) if policy is not None else None
     setting = Setting(**given, policy=document, cloud=HARSH if harsh else Cloud(), others=Others())
     if scheduler is not SchedulerName.ecs:
-        setting = on_cluster(setting, SlurmJobs() if scheduler is SchedulerName.slurm else KubernetesJobs())
+        setting = on_cluster(setting, SlurmJobs() if scheduler is SchedulerName.slurm else KubernetesWork())
     pools = pools_of(setting, pool_nodes)
     wanted = [one for one in pools if only in ("", one.pool)]
     if not wanted:
@@ -226,7 +226,7 @@ def _schedule(number: int, injected_failures: list[str], scheduler: SchedulerNam
 def _fail_together(
     given: dict[str, Any],
     count: int,
-    breaker: Breaker | None,
+    breaker: BreakerSetting | None,
     replay: tuple[Path | None, float | None],
     as_json: bool,
     latency: LatencyName,
@@ -253,7 +253,7 @@ def _fail_together(
         raise typer.Exit(BROKEN)
 
 
-def _run(settings: "list[Setting]", processes: int | None) -> "Report":
+def _run(settings: "list[Setting]", processes: int | None) -> "SimulationReport":
     from rich.console import Console
     from rich.progress import Progress
 
@@ -266,13 +266,13 @@ def _run(settings: "list[Setting]", processes: int | None) -> "Report":
         return run_all(settings, processes, lambda done: progress.update(task, completed=done))
 
 
-def _traced(setting: "Setting", trace: Path | None, until: float | None) -> "Report":
+def _traced(setting: "Setting", trace: Path | None, until: float | None) -> "SimulationReport":
     from nodeheal.simulation.runner import run_traced
 
     return _written(trace, partial(run_traced, setting, until=until))
 
 
-def _written(trace: Path | None, run: "Callable[[Callable[[str], object]], Report]") -> "Report":
+def _written(trace: Path | None, run: "Callable[[Callable[[str], object]], SimulationReport]") -> "SimulationReport":
     """What comes of it, and line by line in this file where there is one."""
     if trace is None:
         return run(lambda line: None)

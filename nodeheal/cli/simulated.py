@@ -8,7 +8,7 @@ from nodeheal.cli.table import say_table
 
 if TYPE_CHECKING:
     from nodeheal.api.file_views import SimulationResults
-    from nodeheal.simulation.report import Report
+    from nodeheal.simulation.report import SimulationReport
     from nodeheal.simulation.seen import Violation
 
 VIOLATIONS_SHOWN = 20
@@ -16,7 +16,7 @@ _RAISED_NAMED = 3
 _BREAKERS = {"raised": "raised", "shipped": "as it ships"}
 
 
-def tell(report: "Report", command: str, as_json: bool, latency: str) -> None:
+def tell(report: "SimulationReport", command: str, as_json: bool, latency: str) -> None:
     """All of it, with the name of the latency. Each violation comes with the command that replays it."""
     if as_json:
         from nodeheal.api.file_views import SimulationView
@@ -27,7 +27,7 @@ def tell(report: "Report", command: str, as_json: bool, latency: str) -> None:
     _tell_violations(report, command)
 
 
-def _results(report: "Report", command: str) -> "SimulationResults":
+def _results(report: "SimulationReport", command: str) -> "SimulationResults":
     from nodeheal.api.file_views import BrokenInvariant, SimulationResults
     from nodeheal.simulation.report import spread
 
@@ -47,7 +47,7 @@ def _results(report: "Report", command: str) -> "SimulationResults":
     )
 
 
-def _tell_violations(report: "Report", command: str) -> None:
+def _tell_violations(report: "SimulationReport", command: str) -> None:
     for pool, one in report.violations[:VIOLATIONS_SHOWN]:
         say(f"{pool}: {one.invariant}: {one.about}: {one.text}")
         say(f"    {_replay(command, pool, one)}")
@@ -62,7 +62,9 @@ def _replay(command: str, pool: str, broken: "Violation") -> str:
     return f"{command}{only} --until {broken.at + 60:.0f} --trace {pool}.trace"
 
 
-def tell_mass_failure(count: int, reports: "Mapping[str, Report]", command: str, as_json: bool, latency: str) -> None:
+def tell_mass_failure(
+    count: int, reports: "Mapping[str, SimulationReport]", command: str, as_json: bool, latency: str
+) -> None:
     """What a mass failure comes to with the breaker `raised`, and as it is `shipped`, or with one of the two."""
     if as_json:
         from nodeheal.api.file_views import MassFailureView
@@ -88,7 +90,7 @@ def tell_mass_failure(count: int, reports: "Mapping[str, Report]", command: str,
         _tell_violations(report, f"{command} --breaker {name}")
 
 
-def _rows(report: "Report") -> list[tuple[str, str]]:
+def _rows(report: "SimulationReport") -> list[tuple[str, str]]:
     return [
         ("nodes, days", f"{report.nodes:,}, {report.days:g}"),
         ("faults", f"{report.faults:,}"),

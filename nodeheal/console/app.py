@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from nodeheal import __version__
-from nodeheal.adapters.aws.finding import Finding
+from nodeheal.adapters.aws.finding import DoctorFinding
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
 from nodeheal.api import own_acts, records, submission_queries
@@ -93,7 +93,7 @@ class Deployment:
     in_force: Callable[[], RecoveryPolicy]
     in_words: Callable[[Exception], str | None]
     documents: Callable[[], PolicyDocuments]
-    look: Callable[[], Iterator[Finding]] | None = None
+    look: Callable[[], Iterator[DoctorFinding]] | None = None
     manifests: Callable[[], KubernetesManifests] | None = None
     scheduler_words: Callable[[str], Sequence[Fact]] = lambda node: ()
     scheduler_jobs: Callable[[Sequence[str]], Sequence[SchedulerJobRow]] = lambda pools: ()

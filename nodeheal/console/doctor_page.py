@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, DoctorFinding
 from nodeheal.api.views import AccountFinding
 
 _WORST_FIRST = (BAD, WARNING, UNKNOWN, GOOD)
@@ -19,7 +19,7 @@ _TURN_SECONDS = 1.0  # after so long the page shows the findings so far, and ask
 class _Look:
     """One look at the account. Every window of the session follows it."""
 
-    def __init__(self, findings: Iterator[Finding]) -> None:
+    def __init__(self, findings: Iterator[DoctorFinding]) -> None:
         self._going, self._lock = findings, Lock()
         self.rows: list[AccountFinding] = []
 
@@ -40,7 +40,7 @@ class DoctorPage:
     """
 
     def __init__(
-        self, find_look: Callable[[], Callable[[], Iterator[Finding]] | None], show: Callable[..., Response]
+        self, find_look: Callable[[], Callable[[], Iterator[DoctorFinding]] | None], show: Callable[..., Response]
     ) -> None:
         self._find_look, self._show = find_look, show
         self._look: _Look | None = None

@@ -61,7 +61,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Draft:
+class PolicyDraft:
     """What a person has typed. `made_from`: the AppConfig version that was in force when they began."""
 
     text: str
@@ -107,7 +107,7 @@ class PolicyPages:
         """The document in force, to be changed."""
         base = self._documents().base()
         is_new = request.query_params.get("applied") == str(base.version)
-        return self._show_editor(request, base, Draft(_as_edited(base), base.version), is_new=is_new)
+        return self._show_editor(request, base, PolicyDraft(_as_edited(base), base.version), is_new=is_new)
 
     async def _apply(self, request: Request) -> Response:
         """Put the text into force, if it is the one whose change was shown, over the document that it was made from."""
@@ -164,7 +164,7 @@ class PolicyPages:
         self._refuse_unless_allowed(OwnAct.POLICY)
         documents = self._documents()
         text, base = documents.applied(request.path_params["version"]), documents.base()
-        return self._show_version(request, base, Draft(text, base.version))
+        return self._show_version(request, base, PolicyDraft(text, base.version))
 
     async def _roll_back(self, request: Request) -> Response:
         """Put an earlier version into force again, over the document that was looked at."""
@@ -187,7 +187,7 @@ class PolicyPages:
         self,
         documents: PolicyDocuments,
         base: Deployed,
-        draft: Draft,
+        draft: PolicyDraft,
         act: Callable[[str, int], Deployed],
         show: Callable[..., Response],
     ) -> Response:
@@ -208,7 +208,7 @@ class PolicyPages:
         self,
         request: Request,
         base: Deployed,
-        draft: Draft,
+        draft: PolicyDraft,
         status: int = 200,
         *,
         error: str = "",
@@ -218,12 +218,12 @@ class PolicyPages:
         return self._show(request, "policy.html", status, error=error, is_new=is_new, **shown)
 
     def _show_version(
-        self, request: Request, base: Deployed, draft: Draft, status: int = 200, *, error: str = ""
+        self, request: Request, base: Deployed, draft: PolicyDraft, status: int = 200, *, error: str = ""
     ) -> Response:
         target, shown = request.path_params["version"], self._shown(base, draft)
         return self._show(request, "policy_version.html", status, target=target, error=error, **shown)
 
-    def _shown(self, base: Deployed, draft: Draft) -> dict[str, Any]:
+    def _shown(self, base: Deployed, draft: PolicyDraft) -> dict[str, Any]:
         """What each of the pages shows of a change."""
         change = self._change(base, draft.text)
         return {"in_force": _view(base), "draft": draft, "change": change, "most": ROWS}
@@ -266,5 +266,5 @@ def _treated_otherwise(faults: Iterable[FaultChange]) -> list[TreatedOtherwise]:
     return list(rows.values())
 
 
-def _draft(form: Mapping[str, str]) -> Draft:
-    return Draft(form.get("document", ""), int(form.get("over", "")), " ".join(form.get("why", "").split()))
+def _draft(form: Mapping[str, str]) -> PolicyDraft:
+    return PolicyDraft(form.get("document", ""), int(form.get("over", "")), " ".join(form.get("why", "").split()))

@@ -8,7 +8,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Outcome, VerbName
 from nodeheal.domain.operation import Operation, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, Question
-from nodeheal.operations.handler import Facts, Handler, World, step_result
+from nodeheal.operations.handler import Handler, OperationFacts, VerbContext, step_result
 from nodeheal.operations.questions import RecordedAnswer, recorded_answer
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports
@@ -18,7 +18,7 @@ from nodeheal.services.steps import add_timeline_entry
 
 
 @dataclass(frozen=True)
-class _Facts(Facts):
+class _Facts(OperationFacts):
     """`answer`: the first one, and its words. `moot`: why nothing is left to be asked."""
 
     answer: RecordedAnswer | None = None
@@ -30,7 +30,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.APPROVE, incident_owner(request.incident_id))
 
 
-def _start(operation: Operation, world: World) -> Operation:
+def _start(operation: Operation, world: VerbContext) -> Operation:
     ports, request, deadline = world.ports, operation.step, operation.deadline_at
     operation = mark_sending(operation, ports)  # an answer may be quicker than this function
     add_timeline_entry(
@@ -41,8 +41,8 @@ def _start(operation: Operation, world: World) -> Operation:
     if recorded_answer(question, history) is None:
         addresses = {answer: world.links.link(question, answer, deadline) for answer in Answer}
         consequences = describe_answer(request.decision, history.incident, ports)
-        told = compose_question(history, request, addresses, deadline, ports.console_links, consequences)
-        ports.notifier.announce(APPROVAL_REQUESTED, told)
+        notification = compose_question(history, request, addresses, deadline, ports.console_links, consequences)
+        ports.notifier.announce(APPROVAL_REQUESTED, notification)
     return start_waiting(operation, ports)
 
 

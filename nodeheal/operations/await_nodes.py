@@ -7,7 +7,7 @@ from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobStep, Next, VerbName
 from nodeheal.domain.operation import Operation, job_owner
 from nodeheal.operations.gang import GangFacts
-from nodeheal.operations.handler import Handler, World
+from nodeheal.operations.handler import Handler, VerbContext
 from nodeheal.operations.record import mark_sending, plan_job_step, start_waiting, update
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import YOUR_TURN, look_for_nodes, place_of, waits_before
@@ -21,7 +21,7 @@ def plan(request: JobRequest, ports: Ports) -> Operation:
     return plan_job_step(request, ports, VerbName.AWAIT_NODES, owner, suffix="-nodes", seconds=seconds)
 
 
-def _start(operation: Operation, world: World) -> Operation:
+def _start(operation: Operation, world: VerbContext) -> Operation:
     ports = world.ports
     job = job_of_request(operation.job_request, ports)
     for earlier in ports.operations.open_of(operation.owner):

@@ -15,7 +15,7 @@ from nodeheal.domain.operation import Operation
 from nodeheal.operations import fan_out
 from nodeheal.operations.diagnose import ANSWERS, DiagnosisAnswer, command, judge, note_good_run
 from nodeheal.operations.fan_out import part_result, unanswered
-from nodeheal.operations.handler import Facts, Handler, World, read_node
+from nodeheal.operations.handler import Handler, OperationFacts, VerbContext, read_node
 from nodeheal.operations.record import send_command
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import job_checks_due
@@ -33,13 +33,13 @@ class _Record(Frozen):
     tolerated_percent: float
 
 
-def ask_all(request: JobRequest, job: Job, world: World) -> None:
+def ask_all(request: JobRequest, job: Job, world: VerbContext) -> None:
     """Asks the nodes of this round. The job's next call judges the answers, also at the deadline."""
     ports, nodes = world.ports, due_nodes(request, job, world.ports)
-    told = counted(len(nodes), "node")
+    count = counted(len(nodes), "node")
     question = fan_out.plan(request, ports, QUESTION, job.preflight.seconds)
-    save_job(ports, job.job_id, summary=f"{told} run diagnostics")
-    all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{told} answered", ports)
+    save_job(ports, job.job_id, summary=f"{count} run diagnostics")
+    all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{count} answered", ports)
     fan_out.ask(question, [plan(question, node, job, world) for node in nodes], all_in, world)
 
 
@@ -55,7 +55,7 @@ def answers_of(request: JobRequest, ports: Ports) -> Sequence[CheckAnswer]:
     return [a for a in given if a.node_id in request.nodes]
 
 
-def plan(question: Operation, node: Node, job: Job, world: World) -> Operation:
+def plan(question: Operation, node: Node, job: Job, world: VerbContext) -> Operation:
     """This node's part."""
     policy = world.policy
     record = _Record(
@@ -66,7 +66,7 @@ def plan(question: Operation, node: Node, job: Job, world: World) -> Operation:
     return fan_out.plan_part(question, VerbName.CHECK_NODE, node.node_id, record)
 
 
-def _start(operation: Operation, world: World) -> Operation | JobResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | JobResult:
     ports, record, deadline = world.ports, _record(operation), operation.deadline_at
     node = node_of(operation.node_id, ports)
     operation = replace(operation, boot_id=node.boot_id)
@@ -76,7 +76,7 @@ def _start(operation: Operation, world: World) -> Operation | JobResult:
         return part_result(operation, ports.clock(), Outcome.UNKNOWN, str(gone))
 
 
-def _observe(operation: Operation, facts: Facts) -> JobResult | None:
+def _observe(operation: Operation, facts: OperationFacts) -> JobResult | None:
     if not operation.answer_json:
         return unanswered(operation, facts)
     baseline = facts.node.diagnostic_baseline if facts.node is not None else {}

@@ -18,7 +18,7 @@ from nodeheal.contract.vocabulary import Check, Outcome, Refusal, Step, VerbName
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState, node_owner
-from nodeheal.operations.handler import Answers, Facts, Handler, World, read_node, step_result
+from nodeheal.operations.handler import Answers, Handler, OperationFacts, VerbContext, read_node, step_result
 from nodeheal.operations.record import plan_step, read_printed, send_command, start_waiting, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -47,7 +47,7 @@ class DiagnosisAnswer(Frozen):
     @classmethod
     def of(cls, event: DiagnosticsFinished) -> "DiagnosisAnswer":
         """The part of the event that decides, and what people read of it."""
-        checks = "; ".join(f"{one.check} {one.verdict} in {one.seconds:g} s" for one in event.checks)
+        checks = "; ".join(f"{check.check} {check.verdict} in {check.seconds:g} s" for check in event.checks)
         return cls(
             verdict=event.verdict,
             failed_tests=tuple(event.failed_tests),
@@ -94,7 +94,7 @@ def leave_with_reboot(reboot: Operation, ports: Ports) -> dict[str, str]:
     return {"AfterBoot": urlsafe_b64encode(json.dumps(order, separators=(",", ":")).encode()).decode().rstrip("=")}
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     ports, request = world.ports, operation.step
     node, now = node_of(operation.node_id, ports), ports.clock()
     if unknown := why_work_unknown(ports.scheduler_of(node)):
@@ -138,7 +138,7 @@ def _failed_before(request: StepRequest, ports: Ports) -> tuple[str, ...]:
     return tuple(dict.fromkeys(test for test in named if _TEST.fullmatch(test)))[:FIRST_TESTS]
 
 
-def _observe(operation: Operation, facts: Facts) -> StepResult | None:
+def _observe(operation: Operation, facts: OperationFacts) -> StepResult | None:
     boot_id, seconds = operation.boot_id, operation.step.decision.deadline_seconds
     if operation.answer_json:
         return _judged(operation, facts)
@@ -155,7 +155,7 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | None:
     return step_result(operation, facts.now, Outcome.TIMED_OUT, why, boot_id=boot_id)
 
 
-def _judged(operation: Operation, facts: Facts) -> StepResult:
+def _judged(operation: Operation, facts: OperationFacts) -> StepResult:
     answer = DiagnosisAnswer.model_validate_json(operation.answer_json)
     baseline = facts.node.diagnostic_baseline if facts.node is not None else {}
     outcome, reason = judge(answer, baseline, _Record.model_validate_json(operation.data_json).tolerated_percent)
@@ -201,9 +201,9 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     status = ports.commands.look(node_of(operation.node_id, ports), operation.reference)
     answer = read_output(status.output) if status.state == "SUCCEEDED" else None
     if answer is not None:
-        return update(operation, ports, lambda one: replace(one, answer_json=answer.model_dump_json()))
+        return update(operation, ports, lambda operation: replace(operation, answer_json=answer.model_dump_json()))
     state = _UNREADABLE if status.state == "SUCCEEDED" else status.state
-    return update(operation, ports, lambda one: replace(one, command_state=state))
+    return update(operation, ports, lambda operation: replace(operation, command_state=state))
 
 
 def _taken_by_node(operation: Operation, ports: Ports) -> Operation:
@@ -219,12 +219,16 @@ def _taken_by_node(operation: Operation, ports: Ports) -> Operation:
     except NotAccepted:
         return operation
 
-    def settled(one: Operation) -> Operation:
-        record = _read_record(one)
-        if not record.is_left or one.is_over or one.answer_json:
-            return one  # a call at the same time was quicker, or the answer
-        one = replace(one, data_json=record.model_copy(update={"is_left": False}).model_dump_json())
-        return replace(one, boot_id=node.boot_id) if is_taken else replace(one, state=OperationState.PLANNED, nonce="")
+    def settled(operation: Operation) -> Operation:
+        record = _read_record(operation)
+        if not record.is_left or operation.is_over or operation.answer_json:
+            return operation  # a call at the same time was quicker, or the answer
+        operation = replace(operation, data_json=record.model_copy(update={"is_left": False}).model_dump_json())
+        return (
+            replace(operation, boot_id=node.boot_id)
+            if is_taken
+            else replace(operation, state=OperationState.PLANNED, nonce="")
+        )
 
     return update(operation, ports, settled)
 

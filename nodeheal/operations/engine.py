@@ -14,7 +14,7 @@ from nodeheal.contract.steps import DecidedResult, DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Outcome, Refusal, VerbName
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState, node_owner
-from nodeheal.operations.handler import Act, Handler, Result, World, step_result
+from nodeheal.operations.handler import Handler, NextActDue, Result, VerbContext, step_result
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.reserve_attempt import refund_attempt
@@ -31,7 +31,7 @@ def handler_of(verb: VerbName) -> Handler:
     return handler
 
 
-def begin(planned: Operation, world: World) -> None:
+def begin(planned: Operation, world: VerbContext) -> None:
     """Start the operation, or go on with the one that an earlier call of the same turn, or a step before, has started.
 
     The workflow resumes with the token of this call. Raises ValueError for a call without one, but of a part.
@@ -42,7 +42,9 @@ def begin(planned: Operation, world: World) -> None:
     if known is None:
         _start(planned, world)
         return
-    operation = update(known, world.ports, lambda one: one if one.is_over else _called_again(one, planned))
+    operation = update(
+        known, world.ports, lambda operation: operation if operation.is_over else _called_again(operation, planned)
+    )
     if operation.is_over:
         deliver(_called_again(operation, planned), world.ports)
         return
@@ -56,7 +58,7 @@ def begin(planned: Operation, world: World) -> None:
     _follow(operation, handler, world)
 
 
-def begin_ahead(planned: Operation, world: World) -> None:
+def begin_ahead(planned: Operation, world: VerbContext) -> None:
     """Starts an operation before its step. The step finds it by the same name; until then no workflow waits for it."""
     if world.ports.operations.get(planned.owner, planned.operation_id) is None:
         _start(replace(planned, token=""), world)
@@ -69,13 +71,17 @@ def reconcile(operation: Operation, ports: Ports) -> bool:
     """
     if operation.state in (OperationState.PLANNED, OperationState.DELIVERED):
         return False
-    return _follow(operation, handler_of(operation.verb), World(ports))
+    return _follow(operation, handler_of(operation.verb), VerbContext(ports))
 
 
 def signal(operation: Operation, answer: str, ports: Ports) -> bool:
     """Records the answer that the operation waits for, and ends it. True: its workflow waited for that."""
     known = update(
-        operation, ports, lambda one: one if one.answer_json or one.is_over else replace(one, answer_json=answer)
+        operation,
+        ports,
+        lambda operation: (
+            operation if operation.answer_json or operation.is_over else replace(operation, answer_json=answer)
+        ),
     )
     return reconcile(known, ports)
 
@@ -90,12 +96,12 @@ def end(operation: Operation, ports: Ports) -> Operation:
     """Ends an operation that no workflow waits for: queries the authority, observes once more, stores the result."""
     handler = handler_of(operation.verb)
     operation = handler.refresh(operation, ports)
-    found = handler.observe(operation, replace(handler.read(operation, ports), is_final=True))
-    assert isinstance(found, Result), f"{operation.verb} gave no result at its end"
-    handler.settle(operation, found, ports)
-    if isinstance(found.facts, CallAgain):
-        return _with_result(operation, found)
-    done = _done(operation, found, ports) if operation.version else _with_result(operation, found)
+    result = handler.observe(operation, replace(handler.read(operation, ports), is_final=True))
+    assert isinstance(result, Result), f"{operation.verb} gave no result at its end"
+    handler.settle(operation, result, ports)
+    if isinstance(result.facts, CallAgain):
+        return _with_result(operation, result)
+    done = _done(operation, result, ports) if operation.version else _with_result(operation, result)
     return update(done, ports, Operation.delivered) if done.version else done
 
 
@@ -135,7 +141,9 @@ def answered(event: NodeAnswer, ports: Ports) -> bool:
     if answers is None or not isinstance(event, answers.event):
         return False
     if not operation.boot_id or operation.boot_id == event.boot_id:
-        known = update(operation, ports, lambda one: replace(one, boot_id=one.boot_id or event.boot_id))
+        known = update(
+            operation, ports, lambda operation: replace(operation, boot_id=operation.boot_id or event.boot_id)
+        )
         signal(known, answers.stored(event), ports)
     return True
 
@@ -144,7 +152,7 @@ def command_failed(node_id: str, command_id: str, ports: Ports) -> None:
     """SSM reports that a command ended without doing what it was sent for."""
     for operation in ports.operations.open_of(node_owner(node_id)):
         if operation.reference == command_id:
-            known = update(operation, ports, lambda one: replace(one, has_command_failed=True))
+            known = update(operation, ports, lambda operation: replace(operation, has_command_failed=True))
             reconcile(handler_of(known.verb).refresh(known, ports), ports)
 
 
@@ -157,10 +165,10 @@ def machine_stopped(node_id: str, ports: Ports) -> None:
 def machine_gone(node_id: str, ports: Ports) -> None:
     """EC2 reports that the machine was terminated."""
     for operation in ports.operations.open_of(node_owner(node_id)):
-        reconcile(update(operation, ports, lambda one: replace(one, is_machine_gone=True)), ports)
+        reconcile(update(operation, ports, lambda operation: replace(operation, is_machine_gone=True)), ports)
 
 
-def _start(operation: Operation, world: World) -> None:
+def _start(operation: Operation, world: VerbContext) -> None:
     handler = handler_of(operation.verb)
     refused = _why_left_alone(operation, world.ports) if handler.needs_isolation else None
     started = refused or handler.start(operation, world)
@@ -186,16 +194,16 @@ def _why_left_alone(operation: Operation, ports: Ports) -> StepResult | None:
     return step_result(operation, ports.clock(), Outcome.REFUSED, why, facts=Refused(code=code))
 
 
-def _follow(operation: Operation, handler: Handler, world: World) -> bool:
+def _follow(operation: Operation, handler: Handler, world: VerbContext) -> bool:
     if operation.is_over:
         return deliver(operation, world.ports)
-    found = handler.observe(operation, handler.read(operation, world.ports))
-    if isinstance(found, Act):
+    result = handler.observe(operation, handler.read(operation, world.ports))
+    if isinstance(result, NextActDue):
         if handler.acts_in_step and not world.is_step:
             return _call_again(operation, world.ports)
         acted = handler.start(operation, world)
         return False if isinstance(acted, Operation) else finish(_as_stored(operation, world.ports), acted, world.ports)
-    return finish(operation, found, world.ports) if found is not None else False
+    return finish(operation, result, world.ports) if result is not None else False
 
 
 def _call_again(operation: Operation, ports: Ports) -> bool:
@@ -252,7 +260,9 @@ def _as_stored(operation: Operation, ports: Ports) -> Operation:
 
 
 def _done(operation: Operation, result: Result, ports: Ports) -> Operation:
-    return update(operation, ports, lambda one: one if one.is_over else _with_result(one, result))
+    return update(
+        operation, ports, lambda operation: operation if operation.is_over else _with_result(operation, result)
+    )
 
 
 def _with_result(operation: Operation, result: Result) -> Operation:

@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import JobStep, Next, Outcome, VerbName
 from nodeheal.domain.operation import Operation, job_owner, node_owner
 from nodeheal.operations.diagnose import REFUSED
 from nodeheal.operations.engine import begin, end
-from nodeheal.operations.handler import Facts, Handler, World
+from nodeheal.operations.handler import Handler, OperationFacts, VerbContext
 from nodeheal.operations.record import plan_job_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import job_step_result
@@ -29,7 +29,7 @@ class _Record(Frozen):
 
 
 @dataclass(frozen=True)
-class _Facts(Facts):
+class _Facts(OperationFacts):
     """`is_complete`: each node has answered."""
 
     is_complete: bool = False
@@ -55,7 +55,7 @@ def plan_part(question: Operation, verb: VerbName, node_id: str, record: Frozen,
     )
 
 
-def ask(question: Operation, parts: Sequence[Operation], all_in: JobResult, world: World) -> None:
+def ask(question: Operation, parts: Sequence[Operation], all_in: JobResult, world: VerbContext) -> None:
     """Ask each node, once. The workflow resumes with `all_in` when all have answered."""
     record = _Record(parts=tuple((part.owner, part.operation_id) for part in parts), all_in=all_in)
     begin(replace(question, data_json=record.model_dump_json()), world)
@@ -68,7 +68,7 @@ def part_result(part: Operation, now: datetime, outcome: Outcome, reason: str) -
     return job_step_result(part.job_request, now, JobStep.CHECK, Next.CHECK, reason, outcome)
 
 
-def unanswered(part: Operation, facts: Facts, refused: str = REFUSED) -> JobResult | None:
+def unanswered(part: Operation, facts: OperationFacts, refused: str = REFUSED) -> JobResult | None:
     """The result of a node that has not answered; None while it still may."""
     if part.has_command_failed:
         return part_result(part, facts.now, Outcome.UNKNOWN, refused)
@@ -95,13 +95,13 @@ def close_part(question: Operation | None, node_id: str, ports: Ports, suffix: s
     return part if part is None or part.is_over else end(part, ports)
 
 
-def _start(operation: Operation, world: World) -> Operation:
+def _start(operation: Operation, world: VerbContext) -> Operation:
     return start_waiting(operation, world.ports)
 
 
 def _read(operation: Operation, ports: Ports) -> _Facts:
-    found = (ports.operations.get(*part) for part in reversed(_record(operation).parts))
-    return _Facts(ports.clock(), is_complete=all(part is not None and part.is_over for part in found))
+    parts = (ports.operations.get(*part) for part in reversed(_record(operation).parts))
+    return _Facts(ports.clock(), is_complete=all(part is not None and part.is_over for part in parts))
 
 
 def _observe(operation: Operation, facts: _Facts) -> JobResult | None:

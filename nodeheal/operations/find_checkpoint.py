@@ -18,7 +18,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import FoundCheckpoint, Job
 from nodeheal.domain.operation import Operation, node_owner
 from nodeheal.domain.recovery.timeline import TimelineEntry
-from nodeheal.operations.handler import Answers, Facts, Handler, Result, World, read_time, step_result
+from nodeheal.operations.handler import Answers, Handler, OperationFacts, Result, VerbContext, read_time, step_result
 from nodeheal.operations.record import plan_job_step, plan_step, send_command
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -53,7 +53,7 @@ def plan(request: StepRequest | JobRequest, node: Node, job: Job, ports: Ports) 
     return replace(planned, node_id=node.node_id, boot_id=node.boot_id, data_json=record.model_dump_json())
 
 
-def _start(operation: Operation, world: World) -> Operation | Result:
+def _start(operation: Operation, world: VerbContext) -> Operation | Result:
     ports = world.ports
     job = ports.jobs.get(_record(operation).job_id)
     if job is None or job.checkpoints is None:
@@ -78,7 +78,7 @@ def _progress_file(job: Job) -> dict[str, str]:
     return {"Progress": file.rpartition("/")[2]}
 
 
-def _observe(operation: Operation, facts: Facts) -> Result | None:
+def _observe(operation: Operation, facts: OperationFacts) -> Result | None:
     record = _record(operation)
     if operation.answer_json:
         event = CheckpointFound.model_validate_json(operation.answer_json)
@@ -101,9 +101,9 @@ def _why_not_believed(event: CheckpointFound, directory: str) -> str:
 def _message(event: CheckpointFound, job_id: str) -> str:
     step = "" if event.step is None else f", step {event.step}"
     none = "no checkpoint is whole" if event.skipped else "there is no checkpoint yet"
-    found = f"{job_id} goes on from {event.path}{step}" if event.path else f"{job_id} starts from its beginning: {none}"
+    text = f"{job_id} goes on from {event.path}{step}" if event.path else f"{job_id} starts from its beginning: {none}"
     skipped = f"; skipped: {'; '.join(event.skipped)}" if event.skipped else ""
-    return f"{found}, as {event.node_id} sees it{skipped}"
+    return f"{text}, as {event.node_id} sees it{skipped}"
 
 
 def _result(operation: Operation, now: datetime, outcome: Outcome, reason: str) -> Result:
@@ -125,11 +125,11 @@ def _settle(operation: Operation, result: Result, ports: Ports) -> None:
     record = _record(operation)
     if operation.answer_json and result.outcome is Outcome.DONE:
         event, looked_at = CheckpointFound.model_validate_json(operation.answer_json), ports.clock()
-        found = None
+        checkpoint = None
         if event.path:
             known = event.path, event.step, looked_at, event.skipped, event.written_at
-            found = FoundCheckpoint(*known, after_run=record.after_run)
-        job = save_job(ports, record.job_id, found=found)
+            checkpoint = FoundCheckpoint(*known, after_run=record.after_run)
+        job = save_job(ports, record.job_id, found=checkpoint)
         _note_last_step(job, event.last_step, ports)
     if isinstance(result, StepResult):
         entry = TimelineEntry(ports.clock(), f"checkpoint-{operation.operation_id}", result.reason)

@@ -16,7 +16,7 @@ from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.evidence import Upload
 from nodeheal.operations.engine import begin_ahead
-from nodeheal.operations.handler import Answers, Facts, Handler, World, read_time, step_result
+from nodeheal.operations.handler import Answers, Handler, OperationFacts, VerbContext, read_time, step_result
 from nodeheal.operations.record import plan_step, read_printed, send_command, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -60,7 +60,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.FREEZE_EVIDENCE, node_owner(request.decision.node_id))
 
 
-def ask_ahead(isolation: StepRequest, world: World) -> None:
+def ask_ahead(isolation: StepRequest, world: VerbContext) -> None:
     """Requests the evidence while the gang stops, if the decision says so. If this fails, its own step requests it."""
     seconds = isolation.decision.evidence_seconds
     if not seconds:
@@ -71,7 +71,7 @@ def ask_ahead(isolation: StepRequest, world: World) -> None:
         begin_ahead(plan(request, world.ports), world)
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     """Sends the command. A node that is gone ends the operation at once: evidence never delays a recovery."""
     ports, policy, request = world.ports, world.policy, operation.step
     node, now = ports.nodes.get(operation.node_id), ports.clock()
@@ -121,7 +121,7 @@ def _why_not(node: Node | None, request: StepRequest, policy: RecoveryPolicy) ->
     return ""
 
 
-def _observe(operation: Operation, facts: Facts) -> StepResult | None:
+def _observe(operation: Operation, facts: OperationFacts) -> StepResult | None:
     if operation.answer_json:
         return _judged(operation, facts)
     if operation.has_command_failed:
@@ -143,7 +143,7 @@ def _asked(operation: Operation) -> EvidenceSaved:
     return EvidenceSaved(link=where.link, console=where.console, accused=accused.about if accused is not None else "")
 
 
-def _judged(operation: Operation, facts: Facts) -> StepResult:
+def _judged(operation: Operation, facts: OperationFacts) -> StepResult:
     answer, asked = EvidenceAnswer.model_validate_json(operation.answer_json), _asked(operation)
     message = ""
     if asked.accused:
@@ -177,8 +177,8 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     status = ports.commands.look(node_of(operation.node_id, ports), operation.reference)
     answer = _read_output(status.output) if status.state == "SUCCEEDED" else None
     if answer is not None:
-        return update(operation, ports, lambda one: replace(one, answer_json=answer.model_dump_json()))
-    return update(operation, ports, lambda one: replace(one, command_state=status.state))
+        return update(operation, ports, lambda operation: replace(operation, answer_json=answer.model_dump_json()))
+    return update(operation, ports, lambda operation: replace(operation, command_state=status.state))
 
 
 def _read_output(output: str) -> EvidenceAnswer | None:

@@ -11,7 +11,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation, OperationState, incident_owner, job_owner
-from nodeheal.operations.handler import Facts
+from nodeheal.operations.handler import OperationFacts
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import may_write
@@ -39,7 +39,7 @@ class GangRecord(Frozen):
 
 
 @dataclass(frozen=True)
-class GangFacts(Facts):
+class GangFacts(OperationFacts):
     """The job, and the run that the operation waits for; the job's newest one while it waits for none."""
 
     job: Job | None = None
@@ -73,9 +73,11 @@ def record_of(operation: Operation) -> GangRecord:
 def note(operation: Operation, ports: Ports, **changes: Any) -> Operation:
     """Writes the record over the stored one, before the next call to another service."""
 
-    def noted(one: Operation) -> Operation:
-        known = record_of(one).model_copy(update=changes).model_dump_json()
-        return replace(one, state=one.state if one.is_over else OperationState.SENDING, data_json=known)
+    def noted(operation: Operation) -> Operation:
+        known = record_of(operation).model_copy(update=changes).model_dump_json()
+        return replace(
+            operation, state=operation.state if operation.is_over else OperationState.SENDING, data_json=known
+        )
 
     return update(operation, ports, noted)
 
@@ -92,7 +94,7 @@ def refresh_ranks(operation: Operation, ports: Ports) -> Operation:
     if not operation.version:
         return operation
     kept = record.model_copy(update={"outstanding": left}).model_dump_json()
-    return update(operation, ports, lambda one: replace(one, data_json=kept))
+    return update(operation, ports, lambda operation: replace(operation, data_json=kept))
 
 
 def has_started(run: Run) -> bool:

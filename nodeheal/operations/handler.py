@@ -20,7 +20,7 @@ Result = StepResult | JobResult
 
 
 @dataclass(frozen=True)
-class World:
+class VerbContext:
     """What a verb needs to act. Functions that only follow operations have no policy and make no links."""
 
     ports: Ports
@@ -48,7 +48,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Facts:
+class OperationFacts:
     """What is on record, and what the time is. `is_final`: the workflow waits no longer; the authority was queried."""
 
     now: datetime
@@ -65,7 +65,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Act:
+class NextActDue:
     """The operation's next act is due: the engine calls `start` once more."""
 
 
@@ -75,19 +75,19 @@ class Handler:
 
     `start` sends what is to be sent, once, and returns the operation as it is then, or its result where nothing was to
     be sent. `read` reads the facts. `observe` is pure, and the only place that says whether the verb is done: it gives
-    the result, `Act`, or None while there is none; with final facts it always gives a result. `refresh` queries the
-    authority (SSM, EC2, the scheduler) and records what it says. `machine_stopped` records that EC2 has stopped the
+    the result, `NextActDue`, or None while there is none; with final facts it always gives a result. `refresh` queries
+    the authority (SSM, EC2, the scheduler) and records what it says. `machine_stopped` records that EC2 has stopped the
     machine. `settle` writes what the result means for others, before the workflow has it; it may be repeated.
 
     `may_repeat`: a start that broke off is made again, for it sends nothing to a node, and people get the same message
-    once. `acts_in_step`: an event's function may not do what `Act` asks for, so the workflow calls its step again.
-    `refreshes_when_repeated`: a call that is repeated goes on from what the authority says. `is_half_of_step`: another
-    operation of the same step follows, so that its end is not the step's. `needs_isolation`: it is not begun on a node
-    that a person has taken over since nodeheal isolated it, nor where the work on it is not known.
+    once. `acts_in_step`: an event's function may not do what `NextActDue` asks for, so the workflow calls its step
+    again. `refreshes_when_repeated`: a call that is repeated goes on from what the authority says. `is_half_of_step`:
+    another operation of the same step follows, so that its end is not the step's. `needs_isolation`: it is not begun on
+    a node that a person has taken over since nodeheal isolated it, nor where the work on it is not known.
     """
 
-    start: Callable[[Operation, World], Operation | Result]
-    observe: Callable[[Operation, Any], Result | Act | None]
+    start: Callable[[Operation, VerbContext], Operation | Result]
+    observe: Callable[[Operation, Any], Result | NextActDue | None]
     read: Callable[[Operation, Ports], Any]
     refresh: Callable[[Operation, Ports], Operation] = lambda operation, ports: operation
     settle: Callable[[Operation, Any, Ports], None] = lambda operation, result, ports: None
@@ -100,18 +100,18 @@ class Handler:
     needs_isolation: bool = False
 
 
-def read_time(operation: Operation, ports: Ports) -> Facts:
+def read_time(operation: Operation, ports: Ports) -> OperationFacts:
     """The facts of a verb whose answers are all in its own record."""
-    return Facts(ports.clock())
+    return OperationFacts(ports.clock())
 
 
 # For an operation that no workflow waits for. It stays in its line until a function takes it out.
 STANDS_IN_LINE = Handler(lambda operation, world: operation, lambda operation, facts: None, read_time)
 
 
-def read_node(operation: Operation, ports: Ports) -> Facts:
+def read_node(operation: Operation, ports: Ports) -> OperationFacts:
     """The facts of a verb that looks at its node."""
-    return Facts(ports.clock(), node=ports.nodes.get(operation.node_id))
+    return OperationFacts(ports.clock(), node=ports.nodes.get(operation.node_id))
 
 
 def step_result(

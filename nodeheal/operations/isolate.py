@@ -28,7 +28,7 @@ from nodeheal.operations.gang import (
     refresh_ranks,
     where_they_are,
 )
-from nodeheal.operations.handler import Handler, World, step_result
+from nodeheal.operations.handler import Handler, VerbContext, step_result
 from nodeheal.operations.record import plan_step, update
 from nodeheal.operations.stop_gang import stop_ranks
 from nodeheal.ports import Ports
@@ -67,7 +67,7 @@ class _Isolation:
         return self.node.state is NodeState.ISOLATED and self.node.open_incident == self.operation.incident_id
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     """Claim a budget slot, drain the node, stop its gang, ask for the evidence."""
     ports, request = world.ports, operation.step
     node = node_of(request.decision.node_id, ports)
@@ -100,7 +100,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     return operation
 
 
-def _stop_others(operation: Operation, node: Node, placement: NodePlacement, world: World) -> str:
+def _stop_others(operation: Operation, node: Node, placement: NodePlacement, world: VerbContext) -> str:
     """Stop the tasks of others that may be stopped. The workflow asks a scheduler again that does not answer, for as
     long as an isolation may take; then the node is isolated all the same, and pods are deleted where the pool says so.
     """
@@ -115,16 +115,16 @@ def _stop_others(operation: Operation, node: Node, placement: NodePlacement, wor
         return note_unknown(request, node, str(error), ports)
 
 
-def _why_refused(it: _Isolation, world: World) -> StepResult | None:
+def _why_refused(it: _Isolation, world: VerbContext) -> StepResult | None:
     """Returns the refusal of this isolation, before it claims anything. None: it may begin."""
     ports, request, node, now = world.ports, it.operation.step, it.node, world.ports.clock()
     if node.open_incident != request.incident_id:
         why = f"it belongs to incident {node.open_incident or 'nobody'}"
         return step_result(it.operation, now, Outcome.REFUSED, why)
     if request.decision.boot_id not in ("", node.boot_id) and node.state is not NodeState.ISOLATED:
-        told = f"it has booted since that was decided (boot {node.boot_id[:8]})"
+        reason = f"it has booted since that was decided (boot {node.boot_id[:8]})"
         refused = Refused(code=Refusal.NEW_BOOT, boot_id=node.boot_id)
-        return step_result(it.operation, now, Outcome.REFUSED, told, facts=refused)
+        return step_result(it.operation, now, Outcome.REFUSED, reason, facts=refused)
     remediator, theirs = _other_owner(it, ports, world.policy)
     why_not = theirs or _other_job(node, request, ports)
     if not why_not:
@@ -133,7 +133,7 @@ def _why_refused(it: _Isolation, world: World) -> StepResult | None:
     return step_result(it.operation, now, Outcome.REFUSED, why_not, facts=facts)
 
 
-def _drain(mine: _Isolation, world: World) -> Operation | StepResult:
+def _drain(mine: _Isolation, world: VerbContext) -> Operation | StepResult:
     """Switch the node off: by a call of its own, and together with others if it was throttled before."""
     ports, node = world.ports, mine.node
     scheduler = ports.scheduler_of(node)
@@ -147,10 +147,10 @@ def _drain(mine: _Isolation, world: World) -> Operation | StepResult:
                 return together
     try:
         is_looked_at = is_looked_at_before_drain(scheduler)
-        seen = replace(mine, placement=scheduler.gate.placement_of(node) if is_looked_at else _IN_SERVICE)
+        isolation = replace(mine, placement=scheduler.gate.placement_of(node) if is_looked_at else _IN_SERVICE)
     except NotFound as gone:  # found out before anything is marked, so that nothing stays isolated by accident
         return step_result(mine.operation, ports.clock(), Outcome.FAILED, str(gone))
-    marked = _mark(seen, world)
+    marked = _mark(isolation, world)
     if isinstance(marked, StepResult):
         return marked
     where = marked.placement.name
@@ -173,8 +173,12 @@ def _wait_for_turn(mine: _Isolation, at_once: int, ports: Ports) -> Operation:
     if operation.line is None:  # others have drained it meanwhile, or it is over
         return operation
     line, place = operation.line
-    before = [one for one in ports.operations.queued(line) if one.line is not None and one.line[1] < place]
-    ahead = [one for one in before if not one.is_over and one.deadline_at > ports.clock()]
+    before = [
+        operation
+        for operation in ports.operations.queued(line)
+        if operation.line is not None and operation.line[1] < place
+    ]
+    ahead = [operation for operation in before if not operation.is_over and operation.deadline_at > ports.clock()]
     if len(ahead) >= at_once:
         raise NotAccepted(
             f"the scheduler of cluster {mine.node.cluster.name} has {len(ahead)} drains to answer before it"
@@ -182,7 +186,7 @@ def _wait_for_turn(mine: _Isolation, at_once: int, ports: Ports) -> Operation:
     return operation
 
 
-def _drain_together(mine: _Isolation, world: World) -> Operation | StepResult | None:
+def _drain_together(mine: _Isolation, world: VerbContext) -> Operation | StepResult | None:
     """Switch off with one call the node and those behind it in line. None: this node goes by itself.
 
     The others pass the same checks as in their own functions, which then go on from the record.
@@ -195,7 +199,7 @@ def _drain_together(mine: _Isolation, world: World) -> Operation | StepResult | 
     marked = _mark(mine, world)
     if isinstance(marked, StepResult) or not marked.node.drained_by_us:
         return marked if isinstance(marked, StepResult) else None
-    others = [one for one in [_mark_other(it, world) for it in wanted[1:]] if one is not None]
+    others = [operation for operation in [_mark_other(it, world) for it in wanted[1:]] if operation is not None]
     # Marking takes a while. Leaves out nodes that lost their mark, or whose incident ended, in the meantime.
     others = [it for it in others if _Isolation(it.operation, node_of(it.node.node_id, ports)).holds_node]
     if len(others) < len(wanted) - 1:  # the names cannot be assigned to the nodes that are left
@@ -213,17 +217,17 @@ def _names_in_service(isolations: Sequence[_Isolation], scheduler: Scheduler) ->
 
 def _behind(operation: Operation, ports: Ports) -> list[_Isolation]:
     """Returns the isolations behind it in line, read again, because the line's index lags."""
-    found = []
+    isolations = []
     for owner, operation_id in ports.operations.behind(operation, _TOGETHER - 1):
-        one = ports.operations.get(owner, operation_id)
-        node = ports.nodes.get(one.node_id) if one is not None else None
-        if one is None or node is None or one.line is None or one.is_over or one.deadline_at < ports.clock():
+        other = ports.operations.get(owner, operation_id)
+        node = ports.nodes.get(other.node_id) if other is not None else None
+        if other is None or node is None or other.line is None or other.is_over or other.deadline_at < ports.clock():
             continue
-        found.append(_Isolation(one, node))
-    return found
+        isolations.append(_Isolation(other, node))
+    return isolations
 
 
-def _mark_other(it: _Isolation, world: World) -> _Isolation | None:
+def _mark_other(it: _Isolation, world: VerbContext) -> _Isolation | None:
     """Mark another isolation's node. None: it is not to be switched off; its own function finds out why."""
     with suppress(NodehealError, ValueError):
         it = replace(it, machine=_machine_of(it.node, world.ports))
@@ -235,7 +239,7 @@ def _mark_other(it: _Isolation, world: World) -> _Isolation | None:
     return None
 
 
-def _mark(it: _Isolation, world: World) -> _Isolation | StepResult:
+def _mark(it: _Isolation, world: VerbContext) -> _Isolation | StepResult:
     """Take a slot for the node, and record that it is isolated."""
     ports, request, node = world.ports, it.operation.step, it.node
     moved(node, NodeState.ISOLATED, request.decision.reason, ports.clock())  # may raise: before anything is taken
@@ -276,8 +280,8 @@ def _note_drained(it: _Isolation, drained: Drained, ports: Ports) -> Operation:
         **named,
     }
 
-    def noted(one: Operation) -> Operation:
-        return replace(one, line=None, data_json=record_of(one).model_copy(update=facts).model_dump_json())
+    def noted(operation: Operation) -> Operation:
+        return replace(operation, line=None, data_json=record_of(operation).model_copy(update=facts).model_dump_json())
 
     return update(it.operation, ports, noted)
 
@@ -290,10 +294,10 @@ def _stand_in_line(it: _Isolation, ports: Ports) -> Operation:
     node = it.node
     line = (isolation_line(node.cluster.kind, node.cluster.name), f"{ports.clock():%Y-%m-%dT%H:%M:%SZ}#{node.node_id}")
 
-    def standing(one: Operation) -> Operation:
-        if one.is_over or one.line is not None or record_of(one).drained_at:
-            return one
-        return replace(one, state=OperationState.SENDING, line=line)
+    def standing(operation: Operation) -> Operation:
+        if operation.is_over or operation.line is not None or record_of(operation).drained_at:
+            return operation
+        return replace(operation, state=OperationState.SENDING, line=line)
 
     return update(it.operation, ports, standing)
 
@@ -386,8 +390,8 @@ def _record_isolated(it: _Isolation, ports: Ports) -> _Isolation:
 
 
 def _tell_whose(it: _Isolation, person: str, ports: Ports) -> None:
-    told = f"{it.node.node_id} was out of service before ({person}): nodeheal will not give it back"
-    add_timeline_entry(it.operation.step, ports, "drained-by-others", told)
+    reason = f"{it.node.node_id} was out of service before ({person}): nodeheal will not give it back"
+    add_timeline_entry(it.operation.step, ports, "drained-by-others", reason)
 
 
 def _undo(node: Node, ports: Ports) -> None:

@@ -19,7 +19,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import JobLeft, TimelineEntry
 from nodeheal.operations.gang import GangFacts, has_started, note, owner_of, read_gang, where_they_are
-from nodeheal.operations.handler import Handler, World, step_result
+from nodeheal.operations.handler import Handler, VerbContext, step_result
 from nodeheal.operations.record import plan_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, free_nodes, release_claims
@@ -36,7 +36,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.LAUNCH_GANG, owner_of(request))
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     """Start the job's next run, the broken node's place taken by its spare.
 
     Nothing starts while a rank of the last run may still be writing checkpoints.
@@ -72,7 +72,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     return start_waiting(operation, ports)
 
 
-def _places(operation: Operation, job: Job, last: Run, world: World) -> tuple[list[Node], StepResult | None]:
+def _places(operation: Operation, job: Job, last: Run, world: VerbContext) -> tuple[list[Node], StepResult | None]:
     """The nodes of the next run, with its attempt reserved; or why they are not available."""
     ports, policy, request, now = world.ports, world.policy, operation.step, world.ports.clock()
     alive = left_of(job, last, ports)
@@ -124,8 +124,8 @@ def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> Refus
     if len(heads) < len(unfit) or any(not head.is_under_way or head.job_id is None for head in heads):
         return None
     next_incident, job = heads[-1].incident_id, request.decision.job_id
-    told = f"{job} is left to this incident by {request.incident_id}: it is down until this one brings it back"
-    left = TimelineEntry(ports.clock(), f"job-left-{request.incident_id}", told, JobLeft(request.incident_id))
+    text = f"{job} is left to this incident by {request.incident_id}: it is down until this one brings it back"
+    left = TimelineEntry(ports.clock(), f"job-left-{request.incident_id}", text, JobLeft(request.incident_id))
     ports.incidents.append(next_incident, left)
     return Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id=next_incident)
 
@@ -166,8 +166,8 @@ def _without_the_unfit(
     if others is None:
         return nodes
     places = dict(zip(unfit, others, strict=True))
-    told = ", ".join(f"{other.node_id} takes the place of {name}" for name, other in places.items())
-    add_timeline_entry(request, ports, "moved", f"{job.job_id}: {told}")
+    text = ", ".join(f"{other.node_id} takes the place of {name}" for name, other in places.items())
+    add_timeline_entry(request, ports, "moved", f"{job.job_id}: {text}")
     return [places.get(node.node_id, node) for node in nodes]
 
 

@@ -11,7 +11,7 @@ from nodeheal.domain.jobs.early_end import ended_early, words_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import Operation
 from nodeheal.operations.gang import GangFacts, has_started, note, owner_of, read_gang, where_they_are
-from nodeheal.operations.handler import Handler, World
+from nodeheal.operations.handler import Handler, VerbContext
 from nodeheal.operations.record import plan_job_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import free_nodes, release_claims
@@ -34,7 +34,7 @@ def plan(request: JobRequest, ports: Ports) -> Operation:
     return plan_job_step(request, ports, VerbName.LAUNCH_JOB, owner_of(request), suffix="-launch", seconds=seconds)
 
 
-def _start(operation: Operation, world: World) -> Operation | JobResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | JobResult:
     """Start every rank, or none; CHOOSE where a node is not what it was when it was chosen.
 
     Nothing starts while a rank of an earlier run may still be writing checkpoints.

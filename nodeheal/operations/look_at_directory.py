@@ -14,7 +14,7 @@ from nodeheal.operations import fan_out
 from nodeheal.operations.diagnose import REFUSED
 from nodeheal.operations.fan_out import part_result, unanswered
 from nodeheal.operations.find_checkpoint import ANSWERS, command
-from nodeheal.operations.handler import Facts, Handler, World, read_time
+from nodeheal.operations.handler import Handler, OperationFacts, VerbContext, read_time
 from nodeheal.operations.record import send_command
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import job_result
@@ -32,7 +32,7 @@ class _Record(Frozen):
     after: int
 
 
-def ask_all(request: JobRequest, job: Job, after: int, world: World) -> None:
+def ask_all(request: JobRequest, job: Job, after: int, world: VerbContext) -> None:
     """Ask every node. When all have answered the step is called again, and judges."""
     ports = world.ports
     question = fan_out.plan(request, ports, question_of(request.searches), ANSWER_SECONDS)
@@ -62,7 +62,7 @@ def sight_of(question: Operation | None, node_id: str, ports: Ports) -> Sight | 
     return answer.sight if answer is not None and answer.sight is not None else part.result.reason
 
 
-def _start(operation: Operation, world: World) -> Operation | JobResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | JobResult:
     ports, record = world.ports, _Record.model_validate_json(operation.data_json)
     node, look = node_of(operation.node_id, ports), command(record.where, SightAfter=str(record.after))
     operation = replace(operation, boot_id=node.boot_id)
@@ -72,7 +72,7 @@ def _start(operation: Operation, world: World) -> Operation | JobResult:
         return part_result(operation, ports.clock(), Outcome.UNKNOWN, str(gone))
 
 
-def _observe(operation: Operation, facts: Facts) -> JobResult | None:
+def _observe(operation: Operation, facts: OperationFacts) -> JobResult | None:
     answer = _answer(operation)
     if answer is None:
         return unanswered(operation, facts, _REFUSED)

@@ -16,7 +16,7 @@ from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.operations import fan_out
 from nodeheal.operations.diagnose import ANSWERS, DiagnosisAnswer
 from nodeheal.operations.fan_out import part_result, unanswered
-from nodeheal.operations.handler import Facts, Handler, World, read_time
+from nodeheal.operations.handler import Handler, OperationFacts, VerbContext, read_time
 from nodeheal.operations.record import send_command, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -29,16 +29,16 @@ _OUTCOMES = {Verdict.OK: Outcome.DONE, Verdict.FAILED: Outcome.FAILED}
 _VERDICTS = {outcome: verdict for verdict, outcome in _OUTCOMES.items()}
 
 
-def ask_all(request: JobRequest, job: Job, world: World) -> None:
+def ask_all(request: JobRequest, job: Job, world: VerbContext) -> None:
     """Ask both nodes of each pair. What the two answers come to is judged after, at the deadline too."""
     ports, pairs, wanted = world.ports, pairs_of(request.nodes), world.policy.pool(job.pool).fabric
-    told = f"{counted(len(pairs), 'pair')} of nodes"
+    count = f"{counted(len(pairs), 'pair')} of nodes"
     question = fan_out.plan(request, ports, QUESTION, job.preflight.seconds)
-    save_job(ports, job.job_id, summary=f"{told} test the network between them")
+    save_job(ports, job.job_id, summary=f"{count} test the network between them")
     nodes = {name: node_of(name, ports) for name in request.nodes}
     # The one that serves is asked first; the other tries until it is there.
     parts = [plan(question, pair, role, nodes, wanted) for pair in pairs for role in FabricRole]
-    all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{told} answered", ports)
+    all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{count} answered", ports)
     fan_out.ask(question, parts, all_in.model_copy(update={"pairs": True}), world)
 
 
@@ -87,7 +87,7 @@ def _suffix(pair: Pair, role: FabricRole) -> str:
     return f"-{pair.number}-{role.lower()}"
 
 
-def _start(operation: Operation, world: World) -> Operation | JobResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | JobResult:
     ports, node = world.ports, node_of(operation.node_id, world.ports)
     operation = replace(operation, boot_id=node.boot_id)
     if operation.answer_json:  # there is nothing to ask it
@@ -101,7 +101,7 @@ def _start(operation: Operation, world: World) -> Operation | JobResult:
         return part_result(operation, ports.clock(), Outcome.UNKNOWN, str(gone))
 
 
-def _observe(operation: Operation, facts: Facts) -> JobResult | None:
+def _observe(operation: Operation, facts: OperationFacts) -> JobResult | None:
     if not operation.answer_json:
         return unanswered(operation, facts)
     answer = DiagnosisAnswer.model_validate_json(operation.answer_json)

@@ -11,7 +11,7 @@ from nodeheal.domain.fleet.machine import Power
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.diagnose import leave_with_reboot
-from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
+from nodeheal.operations.handler import Handler, OperationFacts, VerbContext, read_node, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -39,7 +39,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.REBOOT, node_owner(request.decision.node_id))
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     ports, request = world.ports, operation.step
     node, now = node_of(operation.node_id, ports), ports.clock()
     why_not = why_not_act(node, request, ports)
@@ -75,7 +75,7 @@ def _send(node: Node, operation: Operation, leaves: dict[str, str], ports: Ports
     return _CALLS[node.provider]
 
 
-def _observe(operation: Operation, facts: Facts) -> StepResult | None:
+def _observe(operation: Operation, facts: OperationFacts) -> StepResult | None:
     record = _read_record(operation)
     if operation.boot_id and facts.node is not None and facts.node.boot_id != operation.boot_id:
         return step_result(operation, facts.now, Outcome.DONE, "back with a new boot id", boot_id=facts.node.boot_id)
@@ -87,7 +87,7 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | None:
     return _final(operation, record, facts) if facts.is_final else None
 
 
-def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
+def _final(operation: Operation, record: _Record, facts: OperationFacts) -> StepResult:
     seconds = operation.step.decision.deadline_seconds
     if operation.state is OperationState.PLANNED:
         return step_result(operation, facts.now, Outcome.FAILED, "the reboot was not sent")
@@ -107,7 +107,7 @@ def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
     return step_result(operation, facts.now, Outcome.FAILED if state == "FAILED" else Outcome.TIMED_OUT, why)
 
 
-def _is_under_way(operation: Operation, record: _Record, facts: Facts) -> bool:
+def _is_under_way(operation: Operation, record: _Record, facts: OperationFacts) -> bool:
     """Whether a call broke well before the deadline of the first one. Later calls do not extend it."""
     left = ((record.first_deadline_at or operation.deadline_at) - facts.now).total_seconds()
     return left > _BEGINS_LATER_SECONDS and not record.has_script_failed
@@ -119,13 +119,13 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     if operation.reference in _SPEAKERS:
         machine = ports.machines_of(node).describe(node.instance_id)
         record = record.model_copy(update={"machine_state": machine.state if machine is not None else ""})
-        return update(operation, ports, lambda one: replace(one, data_json=record.model_dump_json()))
+        return update(operation, ports, lambda operation: replace(operation, data_json=record.model_dump_json()))
     if not operation.reference:
         return operation
     status = ports.commands.look(node, operation.reference)
     record = record.model_copy(update={"has_script_failed": status.has_script_failed})
     known = {"command_state": status.state, "data_json": record.model_dump_json()}
-    return update(operation, ports, lambda one: replace(one, **known))  # type: ignore[arg-type]
+    return update(operation, ports, lambda operation: replace(operation, **known))  # type: ignore[arg-type]
 
 
 def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
@@ -134,7 +134,7 @@ def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
         record = _read_record(operation)
         first = record.first_deadline_at or operation.deadline_at
         record = record.model_copy(update={"first_deadline_at": first})
-        update(operation, ports, lambda one: replace(one, data_json=record.model_dump_json()))
+        update(operation, ports, lambda operation: replace(operation, data_json=record.model_dump_json()))
         why = f"the reboot of {operation.node_id} may be under way; waiting for its next boot"
         add_timeline_entry(request, ports, "reboot-awaited", why)
     elif operation.state is OperationState.PLANNED and result.outcome is Outcome.FAILED:

@@ -74,15 +74,15 @@ def send(operation: Operation, call: Callable[[str], str], ports: Ports) -> Oper
     if operation.state is not OperationState.PLANNED:
         return operation
     nonce = operation.nonce or uuid4().hex
-    sending = update(operation, ports, lambda one: _sending(one, nonce))
+    sending = update(operation, ports, lambda operation: _sending(operation, nonce))
     if (sending.state, sending.nonce) != (OperationState.SENDING, nonce):
         return sending  # a call at the same time was quicker
     try:
         reference = call(sending.request_id)
     except (NotAccepted, NotFound, MachineRefused, NoCapacity):
-        update(sending, ports, lambda one: replace(one, state=OperationState.PLANNED))
+        update(sending, ports, lambda operation: replace(operation, state=OperationState.PLANNED))
         raise
-    return update(sending, ports, lambda one: _sent(one, reference))
+    return update(sending, ports, lambda operation: _sent(operation, reference))
 
 
 def send_command(operation: Operation, node: Node, command: Command, expires_at: datetime, ports: Ports) -> Operation:
@@ -106,15 +106,19 @@ def read_printed(output: str) -> dict[str, Any]:
 
 def mark_sending(operation: Operation, ports: Ports) -> Operation:
     """Store an operation before people are notified of it."""
-    return update(operation, ports, lambda one: replace(one, state=OperationState.SENDING))
+    return update(operation, ports, lambda operation: replace(operation, state=OperationState.SENDING))
 
 
 def start_waiting(operation: Operation, ports: Ports) -> Operation:
     """Store an operation for which nothing is sent."""
     answer = operation.answer_json
 
-    def started(one: Operation) -> Operation:
-        return one if one.is_over else replace(one, state=OperationState.STARTED, answer_json=one.answer_json or answer)
+    def started(operation: Operation) -> Operation:
+        return (
+            operation
+            if operation.is_over
+            else replace(operation, state=OperationState.STARTED, answer_json=operation.answer_json or answer)
+        )
 
     return update(operation, ports, started)
 

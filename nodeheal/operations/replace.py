@@ -31,7 +31,7 @@ from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.domain.policy.policy_models import InGroup, Replacement
 from nodeheal.domain.recovery.recover import cause_of
 from nodeheal.domain.recovery.timeline import MachineRecorded, TimelineEntry
-from nodeheal.operations.handler import Act, Facts, Handler, World, step_result
+from nodeheal.operations.handler import Handler, NextActDue, OperationFacts, VerbContext, step_result
 from nodeheal.operations.record import plan_step, update
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import nodes_of_gang
@@ -44,7 +44,7 @@ from nodeheal.services.steps import add_timeline_entry, clear_if_owner, enter_st
 _GONE = "gone"
 
 
-class Phase(StrEnum):
+class ReplacementPhase(StrEnum):
     """How far it is."""
 
     NOTHING_ASKED = "NOTHING_ASKED"
@@ -60,7 +60,7 @@ class _Record(Frozen):
     The last four fields are what EC2 and Auto Scaling have said.
     """
 
-    phase: Phase = Phase.NOTHING_ASKED
+    phase: ReplacementPhase = ReplacementPhase.NOTHING_ASKED
     since: UtcTime | None = None  # what was launched before is no replacement
     serves_at_once: bool = False  # its scheduler gives the new machine work by itself
     by_cluster: bool = False  # the scheduler's cluster is to make a machine, and `group` names it, if one is waited for
@@ -78,11 +78,11 @@ class _Record(Frozen):
     @property
     def waits_for_end(self) -> bool:
         """Whether the cluster makes machines only where work needs them, so that only the broken one's end is due."""
-        return self.phase is Phase.GROUP_ASKED and self.by_cluster and not self.group
+        return self.phase is ReplacementPhase.GROUP_ASKED and self.by_cluster and not self.group
 
 
 @dataclass(frozen=True)
-class ReplaceFacts(Facts):
+class ReplaceFacts(OperationFacts):
     """`new`: the node that takes the broken one's place."""
 
     new: Node | None = None
@@ -129,7 +129,7 @@ def take_new_node(operation: Operation, new: Node, ports: Ports) -> Operation:
         return operation
     if not claim_node(fresh.node_id, request.incident_id, pauses, ports):
         return operation
-    known = update(operation, ports, lambda one: _taken(one, fresh.node_id))
+    known = update(operation, ports, lambda operation: _taken(operation, fresh.node_id))
     if not has_taken(known, fresh.node_id):
         clear_if_owner(ports, fresh.node_id, open_incident=request.incident_id)
     return known
@@ -145,14 +145,14 @@ def launch_failed(operation: Operation, launch: Launch, ports: Ports) -> Operati
     since = read_record(operation).since
     if since is None or launch.at < since:
         return operation
-    return update(operation, ports, lambda one: _with(one, launch_failed=launch.failed))
+    return update(operation, ports, lambda operation: _with(operation, launch_failed=launch.failed))
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     """The next act: a spare, a request to the group, the termination that makes room, or the launch."""
     ports, request, record = world.ports, operation.step, read_record(operation)
     node, now = node_of(operation.node_id, ports), ports.clock()
-    is_untouched = record.phase is Phase.NOTHING_ASKED
+    is_untouched = record.phase is ReplacementPhase.NOTHING_ASKED
     why_not = why_not_act(node, request, ports, NodeState.QUARANTINED)
     if why_not:
         if is_untouched:
@@ -171,8 +171,8 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
             job = ports.jobs.get(request.decision.job_id) if request.decision.job_id else None
             spare = claim_spare(node, request.incident_id, ports, world.policy, gang, job)
         if spare is not None:
-            found = spare.node_id
-            return update(operation, ports, lambda one: _moved_on(one, new_node_id=found, is_spare=True))
+            node_id = spare.node_id
+            return update(operation, ports, lambda operation: _moved_on(operation, new_node_id=node_id, is_spare=True))
     if is_hybrid:  # no API makes a machine on premises
         return _refused(operation, f"pool {node.pool} has no healthy spare without a job", ports)
     return _replace_machine(operation, node, knobs, ports)
@@ -181,22 +181,26 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
 def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, ports: Ports) -> Operation | StepResult:
     """Have the cluster, or an Auto Scaling group, make the new machine. A spare may have jobs of its scheduler."""
     request, record = operation.step, read_record(operation)
-    if record.phase is Phase.NOTHING_ASKED and request.decision.boot_id not in ("", node.boot_id):
+    if record.phase is ReplacementPhase.NOTHING_ASKED and request.decision.boot_id not in ("", node.boot_id):
         return _refused_for_new_boot(operation, node, ports.clock(), ports)
     maker = ports.scheduler_of(node).machines
     if maker is None or knobs.by_cluster is None or node.provider is Provider.hyperpod:
         if node.provider is Provider.hybrid:
             return _refused(operation, _no_way(node, ports), ports)
-        operation = update(operation, ports, lambda one: _with(one, serves_at_once=True))
+        operation = update(operation, ports, lambda operation: _with(operation, serves_at_once=True))
         return _replace_machine(operation, node, knobs, ports)
-    operation = update(operation, ports, lambda one: _with(one, has_slot=True, serves_at_once=True))
+    operation = update(operation, ports, lambda operation: _with(operation, has_slot=True, serves_at_once=True))
     refused = _enter(operation, node, knobs, ports)
     if refused is not None:
         return refused
     since = record.since or ports.clock().replace(microsecond=0)
     how = knobs.by_cluster
     if how.makes_on_demand:
-        asked = update(operation, ports, lambda one: _moved_on(one, phase=Phase.GROUP_ASKED, by_cluster=True))
+        asked = update(
+            operation,
+            ports,
+            lambda operation: _moved_on(operation, phase=ReplacementPhase.GROUP_ASKED, by_cluster=True),
+        )
     else:
         asked = _in_line_of(operation, _cluster_of(node), ports, by_cluster=True, since=since)
     try:
@@ -207,9 +211,9 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     except (PlacementRefused, NotFound) as refusal:
         back = update(asked, ports, _with_nothing_asked)
         return _refused(back, str(refusal), ports)
-    told = f"{node.node_id} left to its cluster to replace ({how})"
-    add_timeline_entry(request, ports, "given-up", told)
-    return _find_new_node(update(asked, ports, lambda one: _with(one, is_given_back=True)), ports)
+    text = f"{node.node_id} left to its cluster to replace ({how})"
+    add_timeline_entry(request, ports, "given-up", text)
+    return _find_new_node(update(asked, ports, lambda operation: _with(operation, is_given_back=True)), ports)
 
 
 def _no_way(node: Node, ports: Ports) -> str:
@@ -223,9 +227,9 @@ def _no_way(node: Node, ports: Ports) -> str:
 
 def _addresses_of_others(node: Node, ports: Ports) -> set[str]:
     """Returns the addresses that the other nodes' agents reported. A retired node's address may be in use again."""
-    known = (one for pool in ports.fleet_index.pools() for one in ports.nodes.in_pool(pool))
-    others = (one for one in known if one.node_id != node.node_id and one.state is not NodeState.RETIRED)
-    return {one.address for one in others if one.cluster == node.cluster} - {""}
+    known = (other for pool in ports.fleet_index.pools() for other in ports.nodes.in_pool(pool))
+    others = (other for other in known if other.node_id != node.node_id and other.state is not NodeState.RETIRED)
+    return {other.address for other in others if other.cluster == node.cluster} - {""}
 
 
 def _cluster_of(node: Node) -> str:
@@ -244,7 +248,7 @@ def _refused_for_new_boot(operation: Operation, node: Node, now: datetime, ports
 def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports: Ports) -> Operation | StepResult:
     request, record = operation.step, read_record(operation)
     # EC2 lists a machine for a while after it is terminated.
-    alive = None if record.phase is Phase.TERMINATING else ports.machines_of(node).describe(node.instance_id)
+    alive = None if record.phase is ReplacementPhase.TERMINATING else ports.machines_of(node).describe(node.instance_id)
     machine = alive if alive is not None else _recorded_machine(request, ports)[1]
     if machine is None:
         why = f"{node.instance_id} is gone: no such instance is there to be replaced"
@@ -256,13 +260,13 @@ def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports
         return _refused(operation, f"{node.instance_id} {why}", ports)
     since = record.since or _record_machine(request, machine, ports)
     # Stored before the slot is claimed: a slot without an operation shows a crash.
-    operation = update(operation, ports, lambda one: _with(one, has_slot=True, since=since))
+    operation = update(operation, ports, lambda operation: _with(operation, has_slot=True, since=since))
     refused = _enter(operation, node, knobs, ports)
     if refused is not None:
         return refused
     if machine.group:
         return _ask_group(operation, machine.group, alive, knobs, ports)
-    if knobs.terminate_first and alive is not None and record.phase is not Phase.LAUNCHING:
+    if knobs.terminate_first and alive is not None and record.phase is not ReplacementPhase.LAUNCHING:
         return _terminate_first(operation, alive, ports)
     return _launch(operation, machine, knobs, ports)
 
@@ -283,7 +287,9 @@ def _in_line_of(operation: Operation, group: str, ports: Ports, **known: object)
     return update(
         operation,
         ports,
-        lambda one: replace(_moved_on(one, phase=Phase.GROUP_ASKED, group=group, **known), line=line),
+        lambda operation: replace(
+            _moved_on(operation, phase=ReplacementPhase.GROUP_ASKED, group=group, **known), line=line
+        ),
     )
 
 
@@ -294,10 +300,10 @@ def _ask_group(
     if alive is not None:
         how = Termination.MARK_UNHEALTHY if knobs.in_group is InGroup.mark_unhealthy else Termination.TERMINATE
         done = "terminated in" if how is Termination.TERMINATE else "marked unhealthy in"
-        told = f"{operation.node_id} {done} group {group}, which makes another"
+        text = f"{operation.node_id} {done} group {group}, which makes another"
         if alive.hyperpod_cluster:
-            told = f"{operation.node_id} given to HyperPod to replace, with all its volumes ({alive.hyperpod_cluster})"
-        given = _give_back(asked, alive, how, told, ports)
+            text = f"{operation.node_id} given to HyperPod to replace, with all its volumes ({alive.hyperpod_cluster})"
+        given = _give_back(asked, alive, how, text, ports)
         if isinstance(given, StepResult):
             return given
         asked = given
@@ -305,12 +311,12 @@ def _ask_group(
 
 
 def _terminate_first(operation: Operation, alive: Machine, ports: Ports) -> Operation | StepResult:
-    asked = update(operation, ports, lambda one: _moved_on(one, phase=Phase.TERMINATING))
-    told = f"{operation.node_id} terminated, to make room for its successor"
-    return _give_back(asked, alive, Termination.TERMINATE, told, ports)
+    asked = update(operation, ports, lambda operation: _moved_on(operation, phase=ReplacementPhase.TERMINATING))
+    text = f"{operation.node_id} terminated, to make room for its successor"
+    return _give_back(asked, alive, Termination.TERMINATE, text, ports)
 
 
-def _give_back(asked: Operation, machine: Machine, how: Termination, told: str, ports: Ports) -> Operation | StepResult:
+def _give_back(asked: Operation, machine: Machine, how: Termination, text: str, ports: Ports) -> Operation | StepResult:
     """Terminates the broken machine. If EC2 provably refused, nothing was requested."""
     try:
         ports.machines_of(node_of(asked.node_id, ports)).terminate_instance(machine, how)
@@ -320,8 +326,8 @@ def _give_back(asked: Operation, machine: Machine, how: Termination, told: str, 
     except MachineRefused as refusal:
         back = update(asked, ports, _with_nothing_asked)
         return _refused(back, str(refusal), ports)
-    add_timeline_entry(asked.step, ports, "given-up", told)
-    return update(asked, ports, lambda one: _with(one, is_given_back=True))
+    add_timeline_entry(asked.step, ports, "given-up", text)
+    return update(asked, ports, lambda operation: _with(operation, is_given_back=True))
 
 
 def _launch(operation: Operation, machine: Machine, knobs: Replacement, ports: Ports) -> Operation | StepResult:
@@ -329,7 +335,9 @@ def _launch(operation: Operation, machine: Machine, knobs: Replacement, ports: P
     request = operation.step
     places = alternatives_of(machine, knobs.subnets, knobs.instance_types)
     # PLANNED, because it may be asked for again.
-    launching = update(operation, ports, lambda one: _as(one, OperationState.PLANNED, phase=Phase.LAUNCHING))
+    launching = update(
+        operation, ports, lambda operation: _as(operation, OperationState.PLANNED, phase=ReplacementPhase.LAUNCHING)
+    )
     try:
         new = ports.machines.launch(machine, f"{request.incident_id[-50:]}-{request.operation_turn}", places)
     except NoCapacity as short:
@@ -339,10 +347,12 @@ def _launch(operation: Operation, machine: Machine, knobs: Replacement, ports: P
     launched = update(
         launching,
         ports,
-        lambda one: replace(_moved_on(one, phase=Phase.LAUNCHED, launched=new), line=(machine_line(new), new)),
+        lambda operation: replace(
+            _moved_on(operation, phase=ReplacementPhase.LAUNCHED, launched=new), line=(machine_line(new), new)
+        ),
     )
-    told = f"{new} launched from {machine.launch_template}, to take {operation.node_id}'s place"
-    add_timeline_entry(request, ports, "launched", told)
+    text = f"{new} launched from {machine.launch_template}, to take {operation.node_id}'s place"
+    add_timeline_entry(request, ports, "launched", text)
     return _find_new_node(launched, ports)
 
 
@@ -398,25 +408,29 @@ def _read(operation: Operation, ports: Ports) -> ReplaceFacts:
 
 def _refresh(operation: Operation, ports: Ports) -> Operation:
     record = read_record(operation)
-    if record.phase is Phase.NOTHING_ASKED:
+    if record.phase is ReplacementPhase.NOTHING_ASKED:
         broken = node_of(operation.node_id, ports)
         spare = claimed_spare(broken, operation.incident_id, ports)
         if spare is None:
             return operation
-        found = spare.node_id
-        return update(operation, ports, lambda one: _with(one, new_node_id=found, is_spare=True))
+        node_id = spare.node_id
+        return update(operation, ports, lambda operation: _with(operation, new_node_id=node_id, is_spare=True))
     operation = _find_new_node(operation, ports)
     if read_record(operation).new_node_id:
         return operation
     if record.waits_for_end:
         broken = node_of(operation.node_id, ports)
         is_gone = ports.machines_of(broken).describe(broken.instance_id) is None
-        return update(operation, ports, lambda one: replace(one, is_machine_gone=one.is_machine_gone or is_gone))
-    said = _group_says(operation, ports) if record.phase is Phase.GROUP_ASKED and not record.by_cluster else {}
-    if record.phase is Phase.LAUNCHED:
+        return update(
+            operation, ports, lambda operation: replace(operation, is_machine_gone=operation.is_machine_gone or is_gone)
+        )
+    fields = (
+        _group_says(operation, ports) if record.phase is ReplacementPhase.GROUP_ASKED and not record.by_cluster else {}
+    )
+    if record.phase is ReplacementPhase.LAUNCHED:
         machine = ports.machines.describe(record.launched)
-        said = {"machine_state": machine.state if machine is not None else _GONE}
-    return update(operation, ports, lambda one: _with(one, **said))
+        fields = {"machine_state": machine.state if machine is not None else _GONE}
+    return update(operation, ports, lambda operation: _with(operation, **fields))
 
 
 def _group_says(operation: Operation, ports: Ports) -> dict[str, str]:
@@ -429,7 +443,7 @@ def _group_says(operation: Operation, ports: Ports) -> dict[str, str]:
     return {"launch_failed": launches[-1].failed, "group_launched": launches[-1].machine_id} if launches else {}
 
 
-def _observe(operation: Operation, facts: ReplaceFacts) -> StepResult | Act | None:
+def _observe(operation: Operation, facts: ReplaceFacts) -> StepResult | NextActDue | None:
     record = read_record(operation)
     if facts.new is not None:
         return _replaced(operation, record, facts.new, facts.now)
@@ -442,7 +456,7 @@ def _observe(operation: Operation, facts: ReplaceFacts) -> StepResult | Act | No
         return step_result(operation, facts.now, Outcome.DONE, why, facts=Replaced(serves_at_once=True))
     if facts.is_final:
         return _final(operation, record, facts.now)
-    return Act() if record.phase is Phase.TERMINATING and operation.is_machine_gone else None
+    return NextActDue() if record.phase is ReplacementPhase.TERMINATING and operation.is_machine_gone else None
 
 
 def _replaced(operation: Operation, record: _Record, new: Node, now: datetime) -> StepResult:
@@ -459,23 +473,23 @@ def _replaced(operation: Operation, record: _Record, new: Node, now: datetime) -
 
 def _final(operation: Operation, record: _Record, now: datetime) -> StepResult:
     match record.phase:
-        case Phase.NOTHING_ASKED:
+        case ReplacementPhase.NOTHING_ASKED:
             why = "no spare was claimed, and no machine was asked for"
             return step_result(operation, now, Outcome.FAILED, why)
-        case Phase.LAUNCHING:
+        case ReplacementPhase.LAUNCHING:
             return step_result(operation, now, Outcome.FAILED, "EC2 was asked for a machine, and has not answered")
-        case Phase.TERMINATING:
+        case ReplacementPhase.TERMINATING:
             why = f"{operation.node_id} was to be terminated first; its successor was not launched in time"
             return step_result(operation, now, Outcome.TIMED_OUT, why)
-        case Phase.LAUNCHED if record.machine_state == _GONE:
+        case ReplacementPhase.LAUNCHED if record.machine_state == _GONE:
             return step_result(operation, now, Outcome.FAILED, f"{record.launched} was launched, and is gone again")
-        case Phase.LAUNCHED:
+        case ReplacementPhase.LAUNCHED:
             what = f"{record.launched} was launched and is {record.machine_state}"
             return _not_up(operation, what, record.launched, now)
-        case Phase.GROUP_ASKED if record.waits_for_end:
+        case ReplacementPhase.GROUP_ASKED if record.waits_for_end:
             why = f"{operation.node_id} was left to its cluster to end, which has not done so in time"
             return step_result(operation, now, Outcome.TIMED_OUT, why)
-        case Phase.GROUP_ASKED:
+        case ReplacementPhase.GROUP_ASKED:
             if record.by_cluster:
                 return _not_up(operation, "its cluster was asked for a machine", "", now)
             group, machine = record.group, record.group_launched
@@ -534,7 +548,7 @@ def _claim_slot(node: Node, slots: int, ports: Ports) -> bool:
 
 
 def _is_replaced_now(node_id: str, ports: Ports) -> bool:
-    return any(one.verb is VerbName.REPLACE for one in ports.operations.open_of(node_owner(node_id)))
+    return any(operation.verb is VerbName.REPLACE for operation in ports.operations.open_of(node_owner(node_id)))
 
 
 def _free_slot(node: Node, ports: Ports) -> None:
@@ -580,7 +594,7 @@ def _taken(operation: Operation, node_id: str) -> Operation:
 
 
 def _with_nothing_asked(operation: Operation) -> Operation:
-    return replace(_as(operation, OperationState.PLANNED, phase=Phase.NOTHING_ASKED, group=""), line=None)
+    return replace(_as(operation, OperationState.PLANNED, phase=ReplacementPhase.NOTHING_ASKED, group=""), line=None)
 
 
 def _moved_on(operation: Operation, **known: object) -> Operation:

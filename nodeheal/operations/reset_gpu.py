@@ -19,7 +19,7 @@ from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.fleet.unmanaged_tasks import tasks_left_running
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.diagnose import REFUSED
-from nodeheal.operations.handler import Answers, Facts, Handler, World, read_node, step_result
+from nodeheal.operations.handler import Answers, Handler, OperationFacts, VerbContext, read_node, step_result
 from nodeheal.operations.record import plan_step, read_printed, send_command, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -58,7 +58,7 @@ def command(gpu: str) -> Command:
     return Command("reset-gpu", {"Gpu": gpu})
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     ports, request = world.ports, operation.step
     node, now = node_of(operation.node_id, ports), ports.clock()
     why_not = _why_not_reset(request, ports)
@@ -80,8 +80,8 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     except NotFound as gone:  # SSM has taken nothing
         give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.FAILED, str(gone))
-    told = f"{node.node_id} is to reset GPU {gpu}, on boot {node.boot_id[:8]} only (SSM command {operation.reference})"
-    add_timeline_entry(request, ports, "reset-sent", told)
+    text = f"{node.node_id} is to reset GPU {gpu}, on boot {node.boot_id[:8]} only (SSM command {operation.reference})"
+    add_timeline_entry(request, ports, "reset-sent", text)
     return operation
 
 
@@ -102,7 +102,7 @@ def _rebooted(operation: Operation, node: Node, now: datetime) -> StepResult:
     return step_result(operation, now, Outcome.REFUSED, why, facts=facts)
 
 
-def _observe(operation: Operation, facts: Facts) -> StepResult | None:
+def _observe(operation: Operation, facts: OperationFacts) -> StepResult | None:
     """Returns FAILED where no answer came: a node must not be replaced because it did not report a reset."""
     if operation.answer_json:
         answer = GpuResetAnswer.model_validate_json(operation.answer_json)
@@ -133,14 +133,14 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     return update(
         operation,
         ports,
-        lambda one: replace(one, command_state=status.state, answer_json=one.answer_json or known),
+        lambda operation: replace(operation, command_state=status.state, answer_json=operation.answer_json or known),
     )
 
 
 def _read_output(output: str) -> GpuResetAnswer | None:
     try:
-        said = read_printed(output)
-        return GpuResetAnswer(outcome=said["outcome"], reason=said["reason"])
+        fields = read_printed(output)
+        return GpuResetAnswer(outcome=fields["outcome"], reason=fields["reason"])
     except (KeyError, ValueError):
         return None
 

@@ -14,7 +14,7 @@ from nodeheal.operations.gang import (
     refresh_ranks,
     where_they_are,
 )
-from nodeheal.operations.handler import Handler, World, step_result
+from nodeheal.operations.handler import Handler, VerbContext, step_result
 from nodeheal.operations.record import plan_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.ask_for_checkpoint import ask_for_checkpoint
@@ -28,7 +28,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.STOP_GANG, owner_of(request), suffix="-stop")
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     ports, request = world.ports, operation.step
     _, run = current_run(request.decision.job_id, ports)
     if run is not None and is_newer_than_fault(run, request, ports):
@@ -36,7 +36,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     return stop_ranks(operation, world)
 
 
-def stop_ranks(operation: Operation, world: World, aside: str = "") -> Operation:
+def stop_ranks(operation: Operation, world: VerbContext, aside: str = "") -> Operation:
     """Ask the ranks of the decision's job to end. Safe to repeat: a rank that is asked twice ends once.
 
     `aside`: what the step has to report besides.

@@ -6,7 +6,7 @@ from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobStep, Next, VerbName
 from nodeheal.domain.operation import Operation
 from nodeheal.operations.gang import GangFacts, note, owner_of, ranks_left, read_gang, record_of
-from nodeheal.operations.handler import Handler, World
+from nodeheal.operations.handler import Handler, VerbContext
 from nodeheal.operations.record import plan_job_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, job_step_result, request_id_of
@@ -22,7 +22,7 @@ def plan(request: JobRequest, ports: Ports) -> Operation:
     return plan_job_step(request, ports, VerbName.STOP_JOB, owner_of(request), suffix="-stop", seconds=seconds)
 
 
-def _start(operation: Operation, world: World) -> Operation:
+def _start(operation: Operation, world: VerbContext) -> Operation:
     ports, request = world.ports, operation.job_request
     job = job_of_request(request, ports)
     runs = [find_unnoted(job, run, ports) for run in ports.jobs.runs(job.job_id)]

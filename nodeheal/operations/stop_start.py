@@ -16,7 +16,7 @@ from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
 from nodeheal.domain.fleet.machine import NO_ROOM, STOPPED_BY_CALL, Machine, Power, why_not_stop
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.operation import Operation, OperationState, node_owner
-from nodeheal.operations.handler import Act, Facts, Handler, World, read_node, step_result
+from nodeheal.operations.handler import Handler, NextActDue, OperationFacts, VerbContext, read_node, step_result
 from nodeheal.operations.record import plan_step, update
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
@@ -29,7 +29,7 @@ _RUNNING = ("pending", "running")
 _GONE = "gone"
 
 
-class Phase(StrEnum):
+class StopStartPhase(StrEnum):
     """How far it is."""
 
     NOTHING_ASKED = "NOTHING_ASKED"
@@ -41,7 +41,7 @@ class Phase(StrEnum):
 class _Record(Frozen):
     """`left_boot_id`, `left_at`: the boot before the start, and when the start was begun, as first written."""
 
-    phase: Phase = Phase.NOTHING_ASKED
+    phase: StopStartPhase = StopStartPhase.NOTHING_ASKED
     has_stopped: bool = False  # EC2 has reported that it has stopped, since we asked for it
     is_stop_taken: bool = False
     is_start_taken: bool = False
@@ -60,16 +60,16 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
 
 def _machine_stopped(operation: Operation, ports: Ports) -> Operation:
     """EC2 reports that the machine has stopped. Of one that is to start, EC2 is queried why."""
-    if read_record(operation).phase is Phase.STOPPING:
-        return update(operation, ports, lambda one: _with(one, read_record(one), has_stopped=True))
+    if read_record(operation).phase is StopStartPhase.STOPPING:
+        return update(operation, ports, lambda operation: _with(operation, read_record(operation), has_stopped=True))
     return _refresh(operation, ports)
 
 
-def _start(operation: Operation, world: World) -> Operation | StepResult:
+def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     """The next act: the stop, or the start."""
     ports, request, record = world.ports, operation.step, read_record(operation)
     node, now = node_of(operation.node_id, ports), ports.clock()
-    if record.phase is Phase.NOTHING_ASKED:
+    if record.phase is StopStartPhase.NOTHING_ASKED:
         why_not = why_not_act(node, request, ports)
         if why_not:
             give_attempt_back(request, ports)
@@ -78,45 +78,45 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         enter_state(ports, node, recovering.state, recovering.state_reason)
     machine = ports.machines.describe(node.instance_id)
     why_not = f"{node.instance_id} is gone" if machine is None else ""
-    if machine is not None and record.phase is Phase.NOTHING_ASKED:
+    if machine is not None and record.phase is StopStartPhase.NOTHING_ASKED:
         why_not = why_not_stop(machine)
     if machine is None or why_not:
         return _refused(operation, now, why_not, ports)
-    is_still_up = record.phase is Phase.STOPPING and not record.has_stopped and machine.state in _RUNNING
-    if record.phase is Phase.NOTHING_ASKED or is_still_up:
+    is_still_up = record.phase is StopStartPhase.STOPPING and not record.has_stopped and machine.state in _RUNNING
+    if record.phase is StopStartPhase.NOTHING_ASKED or is_still_up:
         return _stop(operation, machine, ports)
     return _start_machine(operation, node, ports)
 
 
 def _stop(operation: Operation, machine: Machine, ports: Ports) -> Operation | StepResult:
     # Before the call: its event may be quicker than its answer.
-    asked = update(operation, ports, lambda one: _moved_on(one, Phase.STOPPING))
+    asked = update(operation, ports, lambda operation: _moved_on(operation, StopStartPhase.STOPPING))
     try:
         ports.machines.power(machine.machine_id, Power.STOP)
     except NotAccepted:
-        update(asked, ports, lambda one: replace(operation, version=one.version))
+        update(asked, ports, lambda latest: replace(operation, version=latest.version))
         raise
     except MachineRefused as refusal:
-        back = update(asked, ports, lambda one: replace(operation, version=one.version))
+        back = update(asked, ports, lambda latest: replace(operation, version=latest.version))
         return _refused(back, ports.clock(), str(refusal), ports)
     what = f"{operation.node_id} is being stopped; it is started again when it has"
     add_timeline_entry(operation.step, ports, "stop-sent", what)
-    return update(asked, ports, lambda one: _with(one, read_record(one), is_stop_taken=True))
+    return update(asked, ports, lambda operation: _with(operation, read_record(operation), is_stop_taken=True))
 
 
 def _start_machine(operation: Operation, node: Node, ports: Ports) -> Operation | StepResult:
     now = ports.clock()
 
-    def starting(one: Operation) -> Operation:
-        record = read_record(one)
+    def starting(operation: Operation) -> Operation:
+        record = read_record(operation)
         left = {} if record.left_at is not None else {"left_boot_id": node.boot_id, "left_at": now}
-        return _moved_on(one, Phase.STARTING, machine_state="", **left)
+        return _moved_on(operation, StopStartPhase.STARTING, machine_state="", **left)
 
     asked = update(operation, ports, starting)
     try:
         ports.machines.power(node.instance_id, Power.START)
     except NotAccepted:
-        update(asked, ports, lambda one: _moved_on(one, Phase.STOPPED))
+        update(asked, ports, lambda operation: _moved_on(operation, StopStartPhase.STOPPED))
         raise
     except NoCapacity as short:
         why = f"{operation.node_id} is stopped, and there is no capacity to start it: {short}"
@@ -126,12 +126,12 @@ def _start_machine(operation: Operation, node: Node, ports: Ports) -> Operation 
         why = f"{operation.node_id} is stopped, and EC2 will not start it: {refusal}"
         return step_result(operation, now, Outcome.FAILED, why)
     add_timeline_entry(operation.step, ports, "start-sent", f"{operation.node_id} has stopped, and is being started")
-    return update(asked, ports, lambda one: _moved_on(one, Phase.STARTING, is_start_taken=True))
+    return update(asked, ports, lambda operation: _moved_on(operation, StopStartPhase.STARTING, is_start_taken=True))
 
 
 def _refused(operation: Operation, now: datetime, why: str, ports: Ports) -> StepResult:
     """The machine is not one that may be stopped, or it is gone. Where nothing was asked, nothing is spent."""
-    if read_record(operation).phase is not Phase.NOTHING_ASKED:
+    if read_record(operation).phase is not StopStartPhase.NOTHING_ASKED:
         return step_result(operation, now, Outcome.FAILED, why)
     give_attempt_back(operation.step, ports)
     return step_result(operation, now, Outcome.REFUSED, why)
@@ -143,15 +143,15 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     state = machine.state if machine is not None else _GONE
     why = {"state_code": machine.state_code, "state_reason": machine.state_reason} if machine is not None else {}
 
-    def noted(one: Operation) -> Operation:
-        record = read_record(one)
-        is_stopped = record.phase is Phase.STOPPING and state == "stopped"
-        return _with(one, record, machine_state=state, has_stopped=record.has_stopped or is_stopped, **why)
+    def noted(operation: Operation) -> Operation:
+        record = read_record(operation)
+        is_stopped = record.phase is StopStartPhase.STOPPING and state == "stopped"
+        return _with(operation, record, machine_state=state, has_stopped=record.has_stopped or is_stopped, **why)
 
     return update(operation, ports, noted) if operation.version else noted(operation)
 
 
-def _observe(operation: Operation, facts: Facts) -> StepResult | Act | None:
+def _observe(operation: Operation, facts: OperationFacts) -> StepResult | NextActDue | None:
     record = read_record(operation)
     if facts.node is not None and _is_started(record, facts.node) and (facts.is_final or _may_run(record)):
         return step_result(operation, facts.now, Outcome.DONE, "back with a new boot id", boot_id=facts.node.boot_id)
@@ -162,27 +162,27 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | Act | None:
     if record.machine_state == _GONE:
         return step_result(operation, facts.now, Outcome.FAILED, f"{operation.node_id} is gone")
     match record.phase:
-        case Phase.STOPPED:
-            return Act()
-        case Phase.STOPPING:
+        case StopStartPhase.STOPPED:
+            return NextActDue()
+        case StopStartPhase.STOPPING:
             is_unasked = not record.is_stop_taken and record.machine_state in _RUNNING  # a call broke before it asked
-            return Act() if record.has_stopped or is_unasked else None
-        case Phase.STARTING if record.machine_state == "stopped":
+            return NextActDue() if record.has_stopped or is_unasked else None
+        case StopStartPhase.STARTING if record.machine_state == "stopped":
             if record.state_code and record.state_code != STOPPED_BY_CALL:
                 return _not_started(operation, record, facts)
             # If somebody stopped it again, the deadline decides: EC2 may not have seen our start yet.
-            return None if record.is_start_taken else Act()
+            return None if record.is_start_taken else NextActDue()
         case _:
             return None
 
 
-def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
-    if record.phase is Phase.NOTHING_ASKED:
+def _final(operation: Operation, record: _Record, facts: OperationFacts) -> StepResult:
+    if record.phase is StopStartPhase.NOTHING_ASKED:
         return step_result(operation, facts.now, Outcome.FAILED, "nothing was asked of EC2")
     if record.machine_state == _GONE:
         return step_result(operation, facts.now, Outcome.FAILED, f"{operation.node_id} is gone")
     if record.machine_state == "stopped":
-        is_first = not record.is_started_again or record.phase is Phase.STOPPED
+        is_first = not record.is_started_again or record.phase is StopStartPhase.STOPPED
         if is_first and not _is_stopped_again(record):
             why = f"{operation.node_id} is stopped; starting it"
             return step_result(operation, facts.now, Outcome.UNKNOWN, why, facts=CallAgain())
@@ -192,7 +192,7 @@ def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
     return step_result(operation, facts.now, Outcome.TIMED_OUT, why)
 
 
-def _not_started(operation: Operation, record: _Record, facts: Facts) -> StepResult:
+def _not_started(operation: Operation, record: _Record, facts: OperationFacts) -> StepResult:
     what = "EC2 could not start it"
     if record.state_code == STOPPED_BY_CALL:
         is_taken = record.is_start_taken
@@ -212,7 +212,9 @@ def _is_started(record: _Record, node: Node) -> bool:
 
 def _may_run(record: _Record) -> bool:
     """A boot that is reported while its machine is stopped proves nothing."""
-    return record.phase is Phase.STARTING or (record.phase is Phase.STOPPED and record.machine_state in _RUNNING)
+    return record.phase is StopStartPhase.STARTING or (
+        record.phase is StopStartPhase.STOPPED and record.machine_state in _RUNNING
+    )
 
 
 def _is_stopped_again(record: _Record) -> bool:
@@ -223,7 +225,7 @@ def _is_stopped_again(record: _Record) -> bool:
 def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
     request = operation.step
     if isinstance(result.facts, CallAgain):
-        update(operation, ports, lambda one: _moved_on(one, Phase.STOPPED, is_started_again=True))
+        update(operation, ports, lambda operation: _moved_on(operation, StopStartPhase.STOPPED, is_started_again=True))
         add_timeline_entry(request, ports, "start-again", f"{operation.node_id} is stopped; starting it")
     elif operation.state is OperationState.PLANNED and result.outcome is Outcome.FAILED:
         give_attempt_back(request, ports)
@@ -234,7 +236,7 @@ def read_record(operation: Operation) -> _Record:
     return _Record.model_validate_json(operation.data_json) if operation.data_json else _Record()
 
 
-def _moved_on(operation: Operation, phase: Phase, **known: object) -> Operation:
+def _moved_on(operation: Operation, phase: StopStartPhase, **known: object) -> Operation:
     state = operation.state if operation.is_over else OperationState.STARTED
     return replace(_with(operation, read_record(operation), phase=phase, **known), state=state)
 

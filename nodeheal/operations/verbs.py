@@ -14,7 +14,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import verb_of_step
 from nodeheal.operations import launch_gang, stop_gang
 from nodeheal.operations.engine import begin, end, handler_of
-from nodeheal.operations.handler import Handler, World
+from nodeheal.operations.handler import Handler, VerbContext
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.find_checkpoint import search_ahead
@@ -32,7 +32,7 @@ def run_step(request: StepRequest, ports: Ports, policy: RecoveryPolicy | None =
     planned = operation_of(request, ports)
     if planned is None:
         raise ValueError(f"{request.decision.step} is no operation")
-    begin(planned, World(ports, policy))
+    begin(planned, VerbContext(ports, policy))
     if request.decision.step is Step.REBOOT:
         search_ahead(request, ports)
 

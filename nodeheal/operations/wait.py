@@ -9,7 +9,7 @@ from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Outcome, VerbName
 from nodeheal.domain.operation import Operation, incident_owner
 from nodeheal.domain.recovery.incident import History
-from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
+from nodeheal.operations.handler import Handler, OperationFacts, VerbContext, read_time, step_result
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import current_run
@@ -46,7 +46,7 @@ def operation_id_of(incident_id: str, turn: int) -> str:
     return f"{incident_id}-{turn}"
 
 
-def _start(operation: Operation, world: World) -> Operation:
+def _start(operation: Operation, world: VerbContext) -> Operation:
     ports, request = world.ports, operation.step
     history = ports.incidents.history(request.incident_id)
     if request.decision.awaits in IN_LINE:
@@ -59,9 +59,9 @@ def _start(operation: Operation, world: World) -> Operation:
     add_timeline_entry(request, ports, "waiting", f"waiting until {deadline:%Y-%m-%d %H:%M:%S} UTC at most")
     warn_job(request, ports)
     history = ports.incidents.history(request.incident_id)
-    told = compose_waiting(history, request.decision, deadline, ports.console_links)
-    if told is not None:
-        ports.notifier.announce(INCIDENT_WAITING, told)
+    notification = compose_waiting(history, request.decision, deadline, ports.console_links)
+    if notification is not None:
+        ports.notifier.announce(INCIDENT_WAITING, notification)
     # A fact between the decision and the record has ended no wait.
     if _has_come_meanwhile(request.decision, history, ports):
         return start_waiting(replace(operation, answer_json=NEWS), ports)
@@ -83,7 +83,7 @@ def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> b
             return False  # the free slot goes to the first in line, which may be another incident
 
 
-def _observe(operation: Operation, facts: Facts) -> StepResult | None:
+def _observe(operation: Operation, facts: OperationFacts) -> StepResult | None:
     decision = operation.step.decision
     if operation.answer_json:
         reason = _NEWS.get(decision.awaits, "something new was reported")

@@ -9,7 +9,7 @@ from nodeheal.domain.jobs.gang import RunStatus, ending_text, first_failure, run
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import Operation, OperationState, job_owner
 from nodeheal.operations.gang import GangFacts
-from nodeheal.operations.handler import Act, Handler, World
+from nodeheal.operations.handler import Handler, NextActDue, VerbContext
 from nodeheal.operations.record import plan_job_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, job_step_result, save_job
@@ -34,7 +34,7 @@ def plan(request: JobRequest, ports: Ports) -> Operation:
     return plan_job_step(request, ports, VerbName.WATCH_GANG, owner, suffix="-watch", seconds=seconds)
 
 
-def _start(operation: Operation, world: World) -> Operation:
+def _start(operation: Operation, world: VerbContext) -> Operation:
     ports = world.ports
     if operation.state is not OperationState.PLANNED:
         return _hold(operation, ports)
@@ -75,7 +75,7 @@ def _why_held(job: Job, run: Run, ports: Ports) -> str:
     return f"waits for the end of a pause, and is handled then: {held}; {broke.words}" if held else ""
 
 
-def _observe(operation: Operation, facts: WatchFacts) -> JobResult | Act | None:
+def _observe(operation: Operation, facts: WatchFacts) -> JobResult | NextActDue | None:
     """Returns the job's next step. None: the job runs, or an incident will restart it."""
     job, run = facts.job, facts.run
     if job is None:
@@ -92,7 +92,7 @@ def _observe(operation: Operation, facts: WatchFacts) -> JobResult | Act | None:
     if status is RunStatus.STOPPED_BY_A_PERSON:
         return _cancelled(operation, facts, stopped_by_a_person(run))
     if facts.held:
-        return Act() if job.summary != facts.held or job.held_at is None else None
+        return NextActDue() if job.summary != facts.held or job.held_at is None else None
     failed = f"run {run.number} has failed, and nobody is bringing it back yet"
     return _result(operation, facts, Next.ATTRIBUTE, failed, outcome=Outcome.FAILED)
 

@@ -3,8 +3,8 @@
 import math
 
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.parsers.fi_pingpong import Ended
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.fi_pingpong import PingpongExit
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.tool_report import first_line, first_object, unknown
 
 ALL_REDUCE, BANDWIDTH, TIMEOUT = "all_reduce", "all_reduce_bandwidth", "timeout"  # the names of the tests that may fail
@@ -12,7 +12,7 @@ MISSING = 3  # its exit code where a library or a GPU is missing
 _NOBODY = ("timed out", "Connection refused", "No route to host", "Address already in use", "Name or service not known")
 
 
-def parse_all_reduce(text: str, errors: str, ended: Ended, least_mb_per_s: float = 0.0) -> Report:
+def parse_all_reduce(text: str, errors: str, ended: PingpongExit, least_mb_per_s: float = 0.0) -> ToolReport:
     """Return the result of one of the two nodes about the sum over all their GPUs."""
     said = first_line(errors or text)
     if ended.hung_seconds:
@@ -35,8 +35,8 @@ def parse_all_reduce(text: str, errors: str, ended: Ended, least_mb_per_s: float
         asked = f"at least {least_mb_per_s:g} are required"
         return _failed(BANDWIDTH, f"the all-reduce over {ranks} GPUs made {speed:g} MB/s on the bus, {asked}")
     reason = f"an all-reduce over {ranks} GPUs made {speed:g} MB/s on the bus"
-    return Report(Verdict.OK, reason=reason, measured={"all_reduce_mb_per_s": float(speed)})
+    return ToolReport(Verdict.OK, reason=reason, measured={"all_reduce_mb_per_s": float(speed)})
 
 
-def _failed(test: str, reason: str) -> Report:
-    return Report(Verdict.FAILED, (test,), reason=reason)
+def _failed(test: str, reason: str) -> ToolReport:
+    return ToolReport(Verdict.FAILED, (test,), reason=reason)

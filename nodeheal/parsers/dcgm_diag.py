@@ -20,10 +20,10 @@ from nodeheal.parsers.dcgm_errors import (
     names_of,
     says_not_done,
 )
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 from nodeheal.parsers.nvlinks import LEFT_OUT, NvLinks
 from nodeheal.parsers.tool_report import (
-    Fault,
+    ReportedFault,
     fault,
     first_line,
     first_object,
@@ -81,7 +81,7 @@ class _Result:
         return Verdict.DEGRADED if set(kinds) == {ErrorKind.SETTING} else Verdict.UNKNOWN
 
 
-def parse_diagnostic(output: str, accelerators: int = 0, links: NvLinks = NvLinks.UNKNOWN) -> Report:
+def parse_diagnostic(output: str, accelerators: int = 0, links: NvLinks = NvLinks.UNKNOWN) -> ToolReport:
     """Parse everything that dcgmi wrote, on a node with this many accelerators (0: unknown) and these NVLinks."""
     document = first_object(output)
     rounds = document.get(_ITERATIONS)
@@ -94,7 +94,7 @@ def parse_diagnostic(output: str, accelerators: int = 0, links: NvLinks = NvLink
     return _parse(document, accelerators, links, rest_after_first_object(output))
 
 
-def _parse(document: dict[str, object], accelerators: int, links: NvLinks, rest: str = "") -> Report:
+def _parse(document: dict[str, object], accelerators: int, links: NvLinks, rest: str = "") -> ToolReport:
     root = next((found for found in (document.get(key) for key in _ROOTS) if isinstance(found, dict)), None)
     if root is None:
         return unknown("the output is not a complete DCGM diagnostic")
@@ -138,12 +138,14 @@ def _listed(document: dict[str, object], root: dict[str, object]) -> int:
     return max([0, *entities, *(len(table) for table in tables if isinstance(table, (list, dict)))])
 
 
-def _judge(results: list[_Result], faults: list[Fault], accelerators: int, listed: int, links: NvLinks) -> Report:
+def _judge(
+    results: list[_Result], faults: list[ReportedFault], accelerators: int, listed: int, links: NvLinks
+) -> ToolReport:
     verdicts = (Verdict.FAILED, Verdict.UNKNOWN, Verdict.DEGRADED)
     failed, undone, warned = (_tests(verdict, results, links) for verdict in verdicts)
     told = sum_up(faults, "")
     if failed:
-        return Report(Verdict.FAILED, failed, told.failed_components, told.findings, f"failed: {', '.join(failed)}")
+        return ToolReport(Verdict.FAILED, failed, told.failed_components, told.findings, f"failed: {', '.join(failed)}")
     named = frozenset(gpu for result in results for gpu in result.gpus)
     names = frozenset(gpu for result in results if result.status in _PASS + _FAIL + _WARN for gpu in result.gpus)
     is_of_all = not names and _are_of_all(results)
@@ -153,7 +155,7 @@ def _judge(results: list[_Result], faults: list[Fault], accelerators: int, liste
         # A GPU that fell off the bus is not tested, and the remaining ones pass.
         missing = sum_up([_missing(there, accelerators), *faults], "")
         reason = f"{there} of {accelerators} GPUs were tested"
-        return Report(Verdict.FAILED, ("accelerator_count",), missing.failed_components, missing.findings, reason)
+        return ToolReport(Verdict.FAILED, ("accelerator_count",), missing.failed_components, missing.findings, reason)
     strange = sorted({result.status for result in results if result.status not in _PASS + _FAIL + _WARN + _SKIP})
     if strange:
         return sum_up(faults, "", doubt=f"unknown test status: {', '.join(strange)}"[:300])
@@ -161,14 +163,14 @@ def _judge(results: list[_Result], faults: list[Fault], accelerators: int, liste
         return sum_up(faults, "", doubt=f"{tested} of {there} GPUs were tested")
     if undone and not warned:
         reason = f"not done, neither passed nor failed: {', '.join(undone)}"
-        return Report(Verdict.UNKNOWN, findings=told.findings, reason=reason, is_only_undone=True)
+        return ToolReport(Verdict.UNKNOWN, findings=told.findings, reason=reason, is_only_undone=True)
     if undone or not any(result.status in _PASS for result in results) or not (names or is_of_all):
         return sum_up(faults, "", doubt=f"not done: {', '.join(undone)}" if undone else "no test of any GPU has passed")
     if warned:
-        return Report(Verdict.DEGRADED, (), (), told.findings, f"warnings: {', '.join(warned)}")
+        return ToolReport(Verdict.DEGRADED, (), (), told.findings, f"warnings: {', '.join(warned)}")
     if not tested:
-        return Report(Verdict.OK, reason="every GPU that DCGM sees passed; it does not report their number")
-    return Report(Verdict.OK, reason=f"{tested} GPUs passed")
+        return ToolReport(Verdict.OK, reason="every GPU that DCGM sees passed; it does not report their number")
+    return ToolReport(Verdict.OK, reason=f"{tested} GPUs passed")
 
 
 def _are_of_all(results: list[_Result]) -> bool:
@@ -179,11 +181,11 @@ def _are_of_all(results: list[_Result]) -> bool:
     return bool(results) and all(result.is_deployment for result in results)
 
 
-def _missing(tested: int, accelerators: int) -> Fault:
+def _missing(tested: int, accelerators: int) -> ReportedFault:
     return fault(Verdict.FAILED, Family.dcgm, COUNT, None, f"{tested} of {accelerators} GPUs were tested")
 
 
-def _faults(result: _Result, names: dict[str, str], links: NvLinks) -> Iterator[Fault]:
+def _faults(result: _Result, names: dict[str, str], links: NvLinks) -> Iterator[ReportedFault]:
     if result.status in _FAIL + _WARN:
         warnings = result.warnings or (_Warning((), f"{result.test}: {result.status}", None),)
     else:
@@ -196,10 +198,12 @@ def _faults(result: _Result, names: dict[str, str], links: NvLinks) -> Iterator[
                     yield _fault(result.status, found, kind_of(code, links))
 
 
-def _fault(status: str, found: Finding, kind: ErrorKind) -> Fault:
+def _fault(status: str, found: Finding, kind: ErrorKind) -> ReportedFault:
     if status in _PASS:
-        return Fault(Verdict.UNKNOWN, replace(found, verdict=Verdict.UNKNOWN))
-    return Fault(found.verdict or (Verdict.DEGRADED if status in _WARN else _WEIGHTS.get(kind, Verdict.UNKNOWN)), found)
+        return ReportedFault(Verdict.UNKNOWN, replace(found, verdict=Verdict.UNKNOWN))
+    return ReportedFault(
+        found.verdict or (Verdict.DEGRADED if status in _WARN else _WEIGHTS.get(kind, Verdict.UNKNOWN)), found
+    )
 
 
 def _components(result: _Result, warning: _Warning, names: dict[str, str]) -> list[str | None]:
@@ -209,7 +213,7 @@ def _components(result: _Result, warning: _Warning, names: dict[str, str]) -> li
     return [names.get(gpu, f"GPU {gpu}") for gpu in gpus] or [result.entity]
 
 
-def _global_faults(errors: object, links: NvLinks) -> Iterator[Fault]:
+def _global_faults(errors: object, links: NvLinks) -> Iterator[ReportedFault]:
     """Return faults in DCGM's global errors, which may name broken hardware."""
     listed = errors if isinstance(errors, list) else [errors]
     for warning in _warnings(listed):
@@ -218,7 +222,7 @@ def _global_faults(errors: object, links: NvLinks) -> Iterator[Fault]:
             is_grave = warning.severity in _GRAVE_SEVERITIES and kind_of(code, links) is ErrorKind.HARDWARE
             found = error_finding(code, said[0] if said else None, warning.text, links)
             if found is not None:
-                yield Fault(Verdict.FAILED if is_grave else Verdict.UNKNOWN, found)
+                yield ReportedFault(Verdict.FAILED if is_grave else Verdict.UNKNOWN, found)
 
 
 def _results(root: dict[str, object]) -> Iterator[_Result]:

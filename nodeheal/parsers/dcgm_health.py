@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.dcgm_errors import NAMES, error_finding, is_left_out, names_of
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 from nodeheal.parsers.nvlinks import LEFT_OUT, NvLinks
-from nodeheal.parsers.tool_report import Fault, first_line, first_object, sum_up, unknown
+from nodeheal.parsers.tool_report import ReportedFault, first_line, first_object, sum_up, unknown
 
 # The subsystems that DCGM watches. An unknown sentence is named after its subsystem.
 SYSTEMS = frozenset(
@@ -37,7 +37,7 @@ _WORDS = {
 }
 
 
-def parse_health(output: str, links: NvLinks = NvLinks.UNKNOWN) -> Report:
+def parse_health(output: str, links: NvLinks = NvLinks.UNKNOWN) -> ToolReport:
     """Parse the results of the host engine's health watches, on a node with these NVLinks. Watches that are off, or an
     engine out of reach, are UNKNOWN.
     """
@@ -54,12 +54,12 @@ def parse_health(output: str, links: NvLinks = NvLinks.UNKNOWN) -> Report:
     is_explained = any(word in _words_of(entity) for _, entity in _entities(body))
     if word in (Verdict.DEGRADED, Verdict.FAILED) and not is_explained:
         message = f"{_OVERALL}: {overall}"
-        faults.append(Fault(word, Finding(Family.dcgm, UNNAMED, None, message), "overall health"))
+        faults.append(ReportedFault(word, Finding(Family.dcgm, UNNAMED, None, message), "overall health"))
     report = sum_up(faults, f"the host engine sees no {'other ' if left_out else ''}fault", doubt=doubt)
     return replace(report, reason=f"{LEFT_OUT}; {report.reason}") if left_out else report
 
 
-def _sick(body: dict[str, object], links: NvLinks) -> list[Fault]:
+def _sick(body: dict[str, object], links: NvLinks) -> list[ReportedFault]:
     return [fault for component, entity in _entities(body) for fault in _entity_faults(component, entity, links)]
 
 
@@ -81,21 +81,21 @@ def _systems(entity: dict[str, object]) -> list[tuple[str, dict[str, object]]]:
     return [system for name, errors in _children(entity) if name == "Errors" for system in _children(errors)]
 
 
-def _entity_faults(component: str, entity: dict[str, object], links: NvLinks) -> Iterator[Fault]:
+def _entity_faults(component: str, entity: dict[str, object], links: NvLinks) -> Iterator[ReportedFault]:
     systems = _systems(entity)
     for name, system in systems:
         yield from _system_faults(component, name, system, links)
     word = _word(entity)
     if word in (Verdict.DEGRADED, Verdict.FAILED) and not any(_word(system) is word for _, system in systems):
-        yield Fault(word, Finding(Family.dcgm, UNNAMED, component, f"{component}: {_value(entity)}"), component)
+        yield ReportedFault(word, Finding(Family.dcgm, UNNAMED, component, f"{component}: {_value(entity)}"), component)
 
 
-def _system_faults(component: str, name: str, system: dict[str, object], links: NvLinks) -> Iterator[Fault]:
+def _system_faults(component: str, name: str, system: dict[str, object], links: NvLinks) -> Iterator[ReportedFault]:
     word = _word(system)
     for code in _codes(name, system):
         found = error_finding(code, component, f"{name}: {_text(system) or _value(system)}", links)
         if found is not None and word is not None:
-            yield Fault(found.verdict or word, found, name[:60])
+            yield ReportedFault(found.verdict or word, found, name[:60])
 
 
 def _codes(name: str, system: dict[str, object]) -> tuple[str, ...]:

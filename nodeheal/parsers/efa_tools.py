@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.finding import Report
-from nodeheal.parsers.tool_report import Fault, fault, first_line, sum_up, unknown
+from nodeheal.parsers.finding import ToolReport
+from nodeheal.parsers.tool_report import ReportedFault, fault, first_line, sum_up, unknown
 
 EFA_COUNTERS = (
     "rx_drops",
@@ -73,7 +73,7 @@ class _Port:
 _Ports = dict[tuple[str, str], _Port]
 
 
-def parse_efa(text: str, expected: int = 0) -> Report:
+def parse_efa(text: str, expected: int = 0) -> ToolReport:
     """Parse an output or a listing of a node with this many devices (0: unknown)."""
     if re.search(r"^[ \t]*provider: |fi_getinfo|fi_info:", text, re.MULTILINE):
         return _parse_fi_info(text, expected)
@@ -85,7 +85,7 @@ def parse_efa(text: str, expected: int = 0) -> Report:
     return _judge(ports, expected, strange, is_list=True)
 
 
-def parse_efa_tree(tree: Mapping[str, str], expected: int = 0) -> Report:
+def parse_efa_tree(tree: Mapping[str, str], expected: int = 0) -> ToolReport:
     """Parse a whole sysfs tree, by path; the paths contain `<device>/ports/<port>/`."""
     ports: _Ports = {}
     for path, text in tree.items():
@@ -100,7 +100,7 @@ def _unsaid(expected: int) -> str:
     return "" if expected else "; the expected number is not known"
 
 
-def _judge(ports: _Ports, expected: int, strange: str, is_list: bool) -> Report:
+def _judge(ports: _Ports, expected: int, strange: str, is_list: bool) -> ToolReport:
     doubt = strange or _doubt(ports)
     faults = [found for port in ports.values() for found in _faults(port)]
     devices = {port.device for port in ports.values()}
@@ -112,14 +112,14 @@ def _judge(ports: _Ports, expected: int, strange: str, is_list: bool) -> Report:
     report = sum_up(faults, f"{len(devices)} devices show no fault{unsaid}", doubt)
     has_totals = any(found.verdict is Verdict.DEGRADED for found in faults)
     reason = f"{report.reason} ({_NO_RATE})" if has_totals else report.reason
-    return Report(report.verdict, report.failed_tests, report.failed_components, report.findings, reason)
+    return ToolReport(report.verdict, report.failed_tests, report.failed_components, report.findings, reason)
 
 
-def _missing(family: Family, seen: int, expected: int) -> Fault:
+def _missing(family: Family, seen: int, expected: int) -> ReportedFault:
     return fault(Verdict.FAILED, family, "DEVICE_MISSING", None, f"{seen} of {expected} devices are shown")
 
 
-def _faults(port: _Port) -> Iterator[Fault]:
+def _faults(port: _Port) -> Iterator[ReportedFault]:
     code = _STATES.get(port.state or "")
     if code:
         yield fault(Verdict.FAILED, port.family, code, port.device, f"state: {port.state}")
@@ -201,7 +201,7 @@ def _read_counters(port: _Port, text: str) -> bool:
     return not text or _COUNTERS.fullmatch(text) is not None
 
 
-def _parse_fi_info(text: str, expected: int) -> Report:
+def _parse_fi_info(text: str, expected: int) -> ToolReport:
     if re.search(r"fi_getinfo: -61\b|No data available", text):
         said = first_line(text)
         return sum_up([fault(Verdict.FAILED, Family.efa, "NO_EFA_PROVIDER", None, said)], "")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.tool_report import first_line, unknown
 
 FABRIC, BANDWIDTH, TIMEOUT = "fabric", "fabric_bandwidth", "timeout"  # the names of the tests that may fail
@@ -30,7 +30,7 @@ _BROKEN = re.compile(r"cq_read|eq_read|timeout expired|completion|transmit|recei
 
 
 @dataclass(frozen=True)
-class Row:
+class MessageSizeResult:
     """The result of the messages of one size. An invalid number (`inf`, after zero time) is None."""
 
     size: str  # as printed: 64, 1.5k, 1m
@@ -40,18 +40,20 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Ended:
+class PingpongExit:
     """How the tool has ended. `hung`: at its deadline, after this many seconds."""
 
     exit_code: int
     hung_seconds: float = 0.0
 
 
-def read_rows(text: str) -> tuple[Row, ...]:
+def read_rows(text: str) -> tuple[MessageSizeResult, ...]:
     """Return the rows in order; other lines are ignored."""
     matches = (_ROW.fullmatch(line[:300]) for line in text.split("\n", _LINES)[:_LINES])
     return tuple(
-        Row(match[1], match[3] == "=", _finite(match[6]), _finite(match[7])) for match in matches if match is not None
+        MessageSizeResult(match[1], match[3] == "=", _finite(match[6]), _finite(match[7]))
+        for match in matches
+        if match is not None
     )
 
 
@@ -60,7 +62,9 @@ def is_nobody_there(text: str) -> bool:
     return _ABSENT.search(text) is not None and not read_rows(text)
 
 
-def parse_pingpong(text: str, errors: str, ended: Ended, serves: bool, least_mb_per_s: float = 0.0) -> Report:
+def parse_pingpong(
+    text: str, errors: str, ended: PingpongExit, serves: bool, least_mb_per_s: float = 0.0
+) -> ToolReport:
     """Return one side's result of the test."""
     rows = read_rows(text)
     broken = _why_broken(f"{text}\n{errors}", rows, ended, serves)
@@ -74,10 +78,10 @@ def parse_pingpong(text: str, errors: str, ended: Ended, serves: bool, least_mb_
     best = rows[-1]
     if least_mb_per_s and (best.mb_per_s is None or best.mb_per_s < least_mb_per_s):
         return _failed(BANDWIDTH, f"{_told(best)}, at least {least_mb_per_s:g} MB/s are required", rows)
-    return Report(Verdict.OK, reason=_told(best), measured=_measured(rows))
+    return ToolReport(Verdict.OK, reason=_told(best), measured=_measured(rows))
 
 
-def _why_broken(said: str, rows: Sequence[Row], ended: Ended, serves: bool) -> Report | None:
+def _why_broken(said: str, rows: Sequence[MessageSizeResult], ended: PingpongExit, serves: bool) -> ToolReport | None:
     """Return the report of a failed run."""
     if ended.hung_seconds:
         return _hung(rows, ended.hung_seconds, serves)
@@ -95,7 +99,7 @@ def _why_broken(said: str, rows: Sequence[Row], ended: Ended, serves: bool) -> R
     return unknown(f"fi_pingpong ended with {ended.exit_code}: {what}")
 
 
-def _hung(rows: Sequence[Row], seconds: float, serves: bool) -> Report:
+def _hung(rows: Sequence[MessageSizeResult], seconds: float, serves: bool) -> ToolReport:
     if serves and not rows:
         return unknown(f"no node connected within {seconds:g} s, or nothing came through")
     after = f" after messages of {rows[-1].size} bytes" if rows else ""
@@ -106,16 +110,16 @@ def _hung(rows: Sequence[Row], seconds: float, serves: bool) -> Report:
     )
 
 
-def _failed(test: str, reason: str, rows: Sequence[Row]) -> Report:
-    return Report(Verdict.FAILED, (test,), reason=reason, measured=_measured(rows))
+def _failed(test: str, reason: str, rows: Sequence[MessageSizeResult]) -> ToolReport:
+    return ToolReport(Verdict.FAILED, (test,), reason=reason, measured=_measured(rows))
 
 
-def _told(row: Row) -> str:
+def _told(row: MessageSizeResult) -> str:
     speed = "at an unknown speed" if row.mb_per_s is None else f"at {row.mb_per_s:g} MB/s"
     return f"messages of {row.size} bytes came through {speed}"
 
 
-def _measured(rows: Sequence[Row]) -> dict[str, float]:
+def _measured(rows: Sequence[MessageSizeResult]) -> dict[str, float]:
     """Return the speed of the largest messages, and the time of the smallest."""
     if not rows:
         return {}

@@ -20,7 +20,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class ToolReport:
     """The result of a tool's whole output. Nothing untested counts as healthy."""
 
     verdict: Verdict

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 
 HEAT, MEMORY = "temperature", "memory_uncorrected"  # the names of the tests that may fail
 _LINE = re.compile(r"(/\S{1,300}): (-?\d{1,12}|[A-Za-z_][\w-]{0,40})")
@@ -26,20 +26,20 @@ def read_host(text: str) -> dict[str, str]:
     return {match[1]: match[2] for match in matches if match is not None}
 
 
-def judge_load(before: Mapping[str, str], after: Mapping[str, str]) -> Report:
+def judge_load(before: Mapping[str, str], after: Mapping[str, str]) -> ToolReport:
     """Return errors and slowdowns caused by the load, and the heat at its end. Missing values are not judged."""
     uncorrected = _risen(_UNCORRECTED, before, after)
     if uncorrected:
         told = f"{sum(uncorrected.values())} uncorrectable memory errors under load ({', '.join(sorted(uncorrected))})"
-        return Report(Verdict.FAILED, (MEMORY,), reason=told)
+        return ToolReport(Verdict.FAILED, (MEMORY,), reason=told)
     hot = [told for path in sorted(after) if (told := _too_hot(path, after))]
     if hot:
-        return Report(Verdict.FAILED, (HEAT,), reason="; ".join(hot[:4]))
+        return ToolReport(Verdict.FAILED, (HEAT,), reason="; ".join(hot[:4]))
     throttled = _risen(_THROTTLED, before, after)
     if throttled:
         told = f"{len(throttled)} counters of the processors say that they slowed down for heat under load"
-        return Report(Verdict.DEGRADED, reason=told)
-    return Report(Verdict.OK)
+        return ToolReport(Verdict.DEGRADED, reason=told)
+    return ToolReport(Verdict.OK)
 
 
 def _risen(pattern: re.Pattern[str], before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, int]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.finding import Report
-from nodeheal.parsers.tool_report import Fault, fault, sum_up, unknown
+from nodeheal.parsers.finding import ToolReport
+from nodeheal.parsers.tool_report import ReportedFault, fault, sum_up, unknown
 
 _FAILED, _DEGRADED = Verdict.FAILED, Verdict.DEGRADED
 # Of a process that uses the devices. Model errors and bad input are the application's own.
@@ -37,7 +37,7 @@ CODES = frozenset(
 _COUNTER_GROUPS = ("neuron_hw_counters", "neuron_device_counters")
 
 
-def parse_neuron_json(text: str, expected: int = 0) -> Report:
+def parse_neuron_json(text: str, expected: int = 0) -> ToolReport:
     """Return the tools' result for a node with this many devices (0: unknown). Any broken line is a doubt."""
     documents = _documents(text)
     if documents is None:
@@ -78,7 +78,7 @@ def _is_listed(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("neuron_device"), int) and "nc_count" in entry
 
 
-def _judge_list(listed: list[dict[str, object]], expected: int) -> Report:
+def _judge_list(listed: list[dict[str, object]], expected: int) -> ToolReport:
     present = {entry["neuron_device"] for entry in listed}
     faults = []
     for neighbour in sorted({peer for entry in listed for peer in _peers(entry)} - present, key=str):
@@ -101,7 +101,7 @@ def _is_monitor(report: dict[str, object]) -> bool:
     return any(key in report for key in ("neuron_runtime_data", "system_data", "neuron_hardware_info"))
 
 
-def _faults(report: dict[str, object], expected: int) -> Iterator[Fault]:
+def _faults(report: dict[str, object], expected: int) -> Iterator[ReportedFault]:
     for runtime in _runtimes(report):
         yield from _runtime_faults(runtime)
     counters = _counters(report)
@@ -117,7 +117,7 @@ def _faults(report: dict[str, object], expected: int) -> Iterator[Fault]:
         yield fault(_FAILED, Family.neuron, "DEVICE_COUNT_MISMATCH", None, message)
 
 
-def _runtime_faults(runtime: dict[str, object]) -> Iterator[Fault]:
+def _runtime_faults(runtime: dict[str, object]) -> Iterator[ReportedFault]:
     stats = _object(_object(runtime, "report"), "execution_stats")
     pid = runtime.get("pid")
     process = pid if isinstance(pid, int) and not isinstance(pid, bool) else None

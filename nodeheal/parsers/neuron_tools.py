@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers import neuron_monitor
-from nodeheal.parsers.finding import Report
-from nodeheal.parsers.tool_report import Fault, fault, first_line, sum_up, unknown
+from nodeheal.parsers.finding import ToolReport
+from nodeheal.parsers.tool_report import ReportedFault, fault, first_line, sum_up, unknown
 
 _PATH = re.compile(r"(?:.*/)?neuron(?P<device>\d{1,4})/(?P<rest>.+)")
 _LISTED = re.compile(r"(?P<path>\S{0,300}?neuron\d{1,4}/[\w./-]{1,200})(?:: ?|\s+)(?P<value>.*)")
@@ -67,7 +67,7 @@ class _Device:
     cores: dict[int, dict[str, int | None]] = field(default_factory=lambda: defaultdict(dict))
 
 
-def parse_neuron(text: str, expected: int = 0) -> Report:
+def parse_neuron(text: str, expected: int = 0) -> ToolReport:
     """Parse a listing of the tree, or the JSON of neuron-monitor or neuron-ls, for this many devices (0: unknown)."""
     if text.lstrip()[:1] in ("{", "["):
         return neuron_monitor.parse_neuron_json(text, expected)
@@ -85,12 +85,12 @@ def parse_neuron(text: str, expected: int = 0) -> Report:
     return _judge(_devices(tree), expected, strange, is_listing=True)
 
 
-def parse_neuron_tree(tree: Mapping[str, str], expected: int = 0) -> Report:
+def parse_neuron_tree(tree: Mapping[str, str], expected: int = 0) -> ToolReport:
     """Parse a whole tree; the paths may begin anywhere above `neuron<N>`."""
     return _judge(_devices(tree), expected, "", is_listing=False)
 
 
-def _judge(devices: Mapping[int, _Device], expected: int, strange: str, is_listing: bool) -> Report:
+def _judge(devices: Mapping[int, _Device], expected: int, strange: str, is_listing: bool) -> ToolReport:
     if not devices:
         return unknown(strange or "no Neuron device is in the tree")
     doubt = strange or _doubt(devices)
@@ -136,7 +136,7 @@ def _number(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _faults(name: str, device: _Device) -> Iterator[Fault]:
+def _faults(name: str, device: _Device) -> Iterator[ReportedFault]:
     yield from _device_faults(name, device.counters)
     for number, counters in sorted(device.cores.items()):
         tells_apart = "hw_repairable_hbm_ue_error" in counters
@@ -147,7 +147,7 @@ def _faults(name: str, device: _Device) -> Iterator[Fault]:
                 yield fault(verdict, Family.neuron, code, f"{name}:nc{number}", _message(counter, count), sub)
 
 
-def _device_faults(name: str, counters: Mapping[str, int | None]) -> Iterator[Fault]:
+def _device_faults(name: str, counters: Mapping[str, int | None]) -> Iterator[ReportedFault]:
     sram, memory, repairable = (counters.get(key) for key in (_SRAM, _MEMORY, _REPAIRABLE_MEMORY))
     if sram:
         yield fault(_FAILED, Family.neuron, "SRAM_UNCORRECTABLE_ERROR", name, _message(_SRAM, sram))

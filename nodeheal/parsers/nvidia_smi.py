@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.nvidia_smi_fields import CODES as FIELD_CODES
 from nodeheal.parsers.nvidia_smi_fields import Doubt, judge
 from nodeheal.parsers.nvidia_smi_log import read_log, read_xml
-from nodeheal.parsers.nvidia_smi_readers import UUID, Listing, address, read_csv, read_list, read_table
-from nodeheal.parsers.tool_report import Fault, fault, first_line, sum_up, unknown
+from nodeheal.parsers.nvidia_smi_readers import UUID, GpuListing, address, read_csv, read_list, read_table
+from nodeheal.parsers.tool_report import ReportedFault, fault, first_line, sum_up, unknown
 
 _FAILED, _UNKNOWN = Verdict.FAILED, Verdict.UNKNOWN
 # nvidia-smi's sentences, the more specific ones first: one line may contain several.
@@ -38,7 +38,7 @@ _GPU_NUMBER = re.compile(r"\bGPU ?(\d{1,3})\b(?!:[0-9A-Fa-f]{2})")
 _LINE_CHARACTERS = 2000
 
 
-def parse_nvidia_smi(text: str, expected: int = 0) -> Report:
+def parse_nvidia_smi(text: str, expected: int = 0) -> ToolReport:
     """Parse an output of a node with this many GPUs (0: unknown)."""
     xml = read_xml(text)
     lines = [
@@ -49,12 +49,12 @@ def parse_nvidia_smi(text: str, expected: int = 0) -> Report:
     listing = xml or read_log(rows) or read_table(rows) or read_list(rows) or read_csv(rows)
     if listing is None and not said:
         return unknown(f"not understood as nvidia-smi's output: {first_line(text)}" if text.strip() else "empty output")
-    return _judge(listing or Listing((), has_end=True), said, expected)
+    return _judge(listing or GpuListing((), has_end=True), said, expected)
 
 
-def _judge(listing: Listing, said: Sequence[Fault], expected: int) -> Report:
+def _judge(listing: GpuListing, said: Sequence[ReportedFault], expected: int) -> ToolReport:
     answers = [answer for reading in listing.readings for answer in judge(reading)]
-    faults = [*said, *(answer for answer in answers if isinstance(answer, Fault)), *_missing(listing, expected)]
+    faults = [*said, *(answer for answer in answers if isinstance(answer, ReportedFault)), *_missing(listing, expected)]
     doubts = [listing.doubt, *(answer.text for answer in answers if isinstance(answer, Doubt))]
     seen = len(listing.readings)
     if not seen and not said:
@@ -65,13 +65,13 @@ def _judge(listing: Listing, said: Sequence[Fault], expected: int) -> Report:
     return sum_up(faults, f"{seen} GPUs {told}", next(filter(None, doubts), ""), _unproven(listing, expected))
 
 
-def _unproven(listing: Listing, expected: int) -> str:
+def _unproven(listing: GpuListing, expected: int) -> str:
     if not listing.tells_health and not expected:
         return f"{len(listing.readings)} GPUs are listed; the list does not contain their health"
     return ""
 
 
-def _missing(listing: Listing, expected: int) -> Iterator[Fault]:
+def _missing(listing: GpuListing, expected: int) -> Iterator[ReportedFault]:
     """Return the missing GPUs: gaps in the numbers, then a difference to the count."""
     numbers = [reading.index for reading in listing.readings if reading.index is not None]
     holes = sorted(set(range(max(numbers) + 1)) - set(numbers)) if len(numbers) > 1 and max(numbers) < 1024 else []
@@ -83,7 +83,7 @@ def _missing(listing: Listing, expected: int) -> Iterator[Fault]:
         yield fault(_FAILED, Family.nvml, "GPU_MISSING", None, f"{seen} of {should} GPUs are shown")
 
 
-def _sentence(line: str) -> Fault | None:
+def _sentence(line: str) -> ReportedFault | None:
     # A row of the table or of the CSV contains the same words as a field.
     if line.startswith("|") or "," in line.partition(":")[0]:
         return None

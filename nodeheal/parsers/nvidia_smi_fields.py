@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.tool_report import Fault, fault
+from nodeheal.parsers.tool_report import ReportedFault, fault
 
 _LONGEST_NUMBER = 20
 
@@ -205,14 +205,14 @@ CODES = frozenset(
 )
 
 
-def judge(reading: Reading) -> Iterator[Fault | Doubt]:
+def judge(reading: Reading) -> Iterator[ReportedFault | Doubt]:
     """Return the meaning of a GPU's fields. Of two equivalent findings, the more specific one is kept."""
     found = [
         answer for name, value in reading.fields for answer in _judge_field(reading.component, name, value.strip())
     ]
-    codes = {answer.finding.code for answer in found if isinstance(answer, Fault)}
+    codes = {answer.finding.code for answer in found if isinstance(answer, ReportedFault)}
     for answer in found:
-        if not (isinstance(answer, Fault) and _OUTWEIGHED_BY.get(answer.finding.code) in codes):
+        if not (isinstance(answer, ReportedFault) and _OUTWEIGHED_BY.get(answer.finding.code) in codes):
             yield answer
 
 
@@ -221,7 +221,7 @@ def unreadable_code(value: str) -> str | None:
     return next((code for pattern, code in _UNREADABLE if pattern.match(value.lstrip("["))), None)
 
 
-def _judge_field(component: str, name: str, value: str) -> Iterator[Fault | Doubt]:
+def _judge_field(component: str, name: str, value: str) -> Iterator[ReportedFault | Doubt]:
     message = f"{name}: {value}"
     code = unreadable_code(value)
     if code:
@@ -235,7 +235,7 @@ def _judge_field(component: str, name: str, value: str) -> Iterator[Fault | Doub
                 yield from _apply(check, component, value, message)
 
 
-def _apply(check: _Check, component: str, value: str, message: str) -> Iterator[Fault | Doubt]:
+def _apply(check: _Check, component: str, value: str, message: str) -> Iterator[ReportedFault | Doubt]:
     is_raised = check.is_raised(value)
     if is_raised is None:
         yield Doubt(f"{message[:100]} is not understood")
@@ -243,7 +243,7 @@ def _apply(check: _Check, component: str, value: str, message: str) -> Iterator[
         yield fault(check.verdict, Family.nvml, check.code, component, message, check.subcode)
 
 
-def _judge_action(component: str, value: str, message: str) -> Iterator[Fault | Doubt]:
+def _judge_action(component: str, value: str, message: str) -> Iterator[ReportedFault | Doubt]:
     word = value.lower().removesuffix(" required")
     if word in _ACTIONS:
         asked = _ACTIONS[word]

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from nodeheal.parsers.nvidia_smi_fields import Reading
-from nodeheal.parsers.nvidia_smi_readers import Listing, address
+from nodeheal.parsers.nvidia_smi_readers import GpuListing, address
 
 _DEEPEST = 32  # nvidia-smi nests 7 levels
 _START = re.compile(r"<\?xml\b|<!DOCTYPE nvidia_smi_log\b|<nvidia_smi_log\b")
@@ -25,7 +25,7 @@ class _Refused(Exception):
     """The document has an element that nvidia-smi never writes."""
 
 
-def read_xml(text: str) -> Listing | None:
+def read_xml(text: str) -> GpuListing | None:
     """Parse `nvidia-smi -q -x`; sentences may precede the document."""
     start = _START.search(text)
     if start is None:
@@ -33,14 +33,14 @@ def read_xml(text: str) -> Listing | None:
     try:
         root = _parse(text[start.start() :])
     except (expat.ExpatError, _Refused, ValueError) as error:
-        return Listing((), has_end=True, doubt=f"the XML is not complete: {error}"[:200])
+        return GpuListing((), has_end=True, doubt=f"the XML is not complete: {error}"[:200])
     if root.tag != "nvidia_smi_log":
-        return Listing((), has_end=True, doubt="the XML is not nvidia-smi's")
+        return GpuListing((), has_end=True, doubt="the XML is not nvidia-smi's")
     readings = tuple(_reading(gpu, number) for number, gpu in enumerate(root.findall("gpu")))
     attached = root.findtext("attached_gpus") or ""
     unnamed = any(not (reading.component and _tells_health(reading)) for reading in readings)
     doubt = "a GPU has neither address nor health data" if unnamed else ""
-    return Listing(readings, int(attached) if _COUNT.fullmatch(attached) else None, has_end=True, doubt=doubt)
+    return GpuListing(readings, int(attached) if _COUNT.fullmatch(attached) else None, has_end=True, doubt=doubt)
 
 
 def _parse(text: str) -> Element:
@@ -94,7 +94,7 @@ def _tells_health(reading: Reading) -> bool:
     )
 
 
-def read_log(lines: Sequence[str]) -> Listing | None:
+def read_log(lines: Sequence[str]) -> GpuListing | None:
     """Parse plain `nvidia-smi -q`: sections by indentation. A GPU is complete with its processes, its last entry."""
     if not any("NVSMI LOG" in line for line in lines[:10]):
         return None
@@ -103,7 +103,7 @@ def read_log(lines: Sequence[str]) -> Listing | None:
     readings = tuple(Reading(address(block[0]) or block[0], None, tuple(_log_fields(block[1:]))) for block in blocks)
     is_whole = bool(readings) and all(_is_whole(block) for block in blocks)
     doubt = "" if is_whole and all(map(_tells_health, readings)) else "the log is cut off"
-    return Listing(readings, int(attached[1]) if attached else None, has_end=attached is not None, doubt=doubt)
+    return GpuListing(readings, int(attached[1]) if attached else None, has_end=attached is not None, doubt=doubt)
 
 
 def _blocks(lines: Sequence[str]) -> tuple[str, list[list[str]]]:

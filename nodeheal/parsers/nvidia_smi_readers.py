@@ -35,7 +35,7 @@ _TABLE_BORDER = re.compile(r"[+|]-{10}[-+|]*\s*")
 
 
 @dataclass(frozen=True)
-class Listing:
+class GpuListing:
     """The content of one output."""
 
     readings: tuple[Reading, ...]
@@ -51,17 +51,17 @@ def address(text: str) -> str | None:
     return f"{int(found[1], 16):04x}:{found[2].lower()}.0" if found else None
 
 
-def read_list(lines: Sequence[str]) -> Listing | None:
+def read_list(lines: Sequence[str]) -> GpuListing | None:
     """Parse `nvidia-smi -L`."""
     found = [_LIST_LINE.fullmatch(line.strip()) for line in lines]
     if not any(found):
         return None
     bad = [line for line, match in zip(lines, found, strict=True) if not match and not _MIG_LINE.fullmatch(line)]
     readings = tuple(Reading(match[2], int(match[1]), ()) for match in found if match)
-    return Listing(readings, tells_health=False, doubt=f"not understood: {bad[0][:100]}" if bad else "")
+    return GpuListing(readings, tells_health=False, doubt=f"not understood: {bad[0][:100]}" if bad else "")
 
 
-def read_table(lines: Sequence[str]) -> Listing | None:
+def read_table(lines: Sequence[str]) -> GpuListing | None:
     """Parse plain `nvidia-smi`. It ends with the box of processes; a GPU's block ends with a border."""
     if not any("NVIDIA-SMI" in line for line in lines[:6]):
         return None
@@ -73,7 +73,7 @@ def read_table(lines: Sequence[str]) -> Listing | None:
         if match:
             readings.append(_table_reading(match, rows[number + 1 : number + 3]))
     is_whole = bool(ends) and _closes_box(lines[ends[0] + 1 :], lines[0])
-    return Listing(tuple(readings), has_end=True, doubt="" if is_whole else "the table is cut off")
+    return GpuListing(tuple(readings), has_end=True, doubt="" if is_whole else "the table is cut off")
 
 
 def _table_reading(match: re.Match[str], below: Sequence[str]) -> Reading:
@@ -107,7 +107,7 @@ _NO_ANSWER = re.compile(r"\[?(?:N/A|Not Supported)\]?")
 _HEALTH = re.compile("ecc|remap|retired|reset|recovery|throttle|event_reasons")
 
 
-def read_csv(lines: Sequence[str]) -> Listing | None:
+def read_csv(lines: Sequence[str]) -> GpuListing | None:
     """Parse `--query-gpu=… --format=csv`, with or without its header; nvidia-smi never quotes."""
     rows = [[cell.strip() for cell in line.split(",")] for line in lines]
     if not rows:
@@ -122,7 +122,7 @@ def read_csv(lines: Sequence[str]) -> Listing | None:
     readings = tuple(_csv_reading(number, names, row) for number, row in enumerate(whole))
     answers = {row[column] for column, name in enumerate(names) if _HEALTH.search(name) for row in whole}
     tells_health = any(not _NO_ANSWER.fullmatch(answer) for answer in answers)
-    return Listing(readings, attached, has_end=attached is not None, tells_health=tells_health, doubt=doubt)
+    return GpuListing(readings, attached, has_end=attached is not None, tells_health=tells_health, doubt=doubt)
 
 
 def _header(row: Sequence[str]) -> list[str] | None:
@@ -141,7 +141,7 @@ def _csv_reading(number: int, names: Sequence[str], row: Sequence[str]) -> Readi
     return Reading(component, numbered, tuple(zip(names, row, strict=True)))
 
 
-def _without_header(rows: Sequence[Sequence[str]]) -> Listing | None:
+def _without_header(rows: Sequence[Sequence[str]]) -> GpuListing | None:
     """Parse fields without names: unambiguous values count, and a number that may count errors is a doubt."""
     if not all(any(_is_identity(cell) for cell in row) or _is_numbered(rows) for row in rows):
         return None
@@ -161,7 +161,7 @@ def _without_header(rows: Sequence[Sequence[str]]) -> Listing | None:
         readings.append(Reading(component, index, tuple((_guess(cell), cell) for cell in cells)))
     # A zero or a "No" is harmless in any field; a name or a temperature is not.
     tells_health = all(any(cell in ("0", "No", "None") for cell in row[numbered:]) for row in rows)
-    return Listing(tuple(readings), tells_health=tells_health, doubt=doubt)
+    return GpuListing(tuple(readings), tells_health=tells_health, doubt=doubt)
 
 
 def _is_numbered(rows: Sequence[Sequence[str]]) -> bool:

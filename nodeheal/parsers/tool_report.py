@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 
 # Tools print short lines; a longer one is somebody else's text.
 MESSAGE_CHARACTERS = 500
@@ -19,7 +19,7 @@ EXIT_CODES = {Verdict.OK: 0, Verdict.DEGRADED: 1, Verdict.FAILED: 2, Verdict.UNK
 
 
 @dataclass(frozen=True)
-class Fault:
+class ReportedFault:
     """One finding, its verdict by the tool, and the check that found it (empty: named like the finding's code)."""
 
     verdict: Verdict
@@ -35,12 +35,12 @@ def fault(
     message: str,
     subcode: str | None = None,
     pid: int | None = None,
-) -> Fault:
+) -> ReportedFault:
     """Create a fault whose check is named like its code."""
-    return Fault(verdict, Finding(family, code, component, message[:MESSAGE_CHARACTERS], subcode, pid))
+    return ReportedFault(verdict, Finding(family, code, component, message[:MESSAGE_CHARACTERS], subcode, pid))
 
 
-def sum_up(faults: Iterable[Fault], healthy: str, doubt: str = "", unproven: str = "") -> Report:
+def sum_up(faults: Iterable[ReportedFault], healthy: str, doubt: str = "", unproven: str = "") -> ToolReport:
     """Combine all faults into one report.
 
     `healthy` is the reason without faults. A `doubt` says why the output cannot be trusted (cut off, not understood):
@@ -54,7 +54,7 @@ def sum_up(faults: Iterable[Fault], healthy: str, doubt: str = "", unproven: str
     if unproven and verdict is Verdict.OK:
         verdict, doubt = Verdict.UNKNOWN, unproven
     failed = [entry for entry in kept if entry.verdict is Verdict.FAILED]
-    return Report(
+    return ToolReport(
         verdict,
         tuple(sorted({entry.test or entry.finding.code for entry in failed})),
         tuple(dict.fromkeys(entry.finding.component for entry in failed if entry.finding.component)),
@@ -63,14 +63,14 @@ def sum_up(faults: Iterable[Fault], healthy: str, doubt: str = "", unproven: str
     )
 
 
-def worst_of(reports: Sequence[Report]) -> Report:
+def worst_of(reports: Sequence[ToolReport]) -> ToolReport:
     """Combine several reports: the worst verdict, with all reasons. None at all is UNKNOWN."""
     if not reports:
         return unknown("nothing was checked")
     measured: dict[str, float] = {}
     for report in reports:
         measured |= report.measured
-    return Report(
+    return ToolReport(
         max((report.verdict for report in reports), key=GRAVITY.index),
         tuple(dict.fromkeys(test for report in reports for test in report.failed_tests)),
         tuple(dict.fromkeys(name for report in reports for name in report.failed_components)),
@@ -81,9 +81,9 @@ def worst_of(reports: Sequence[Report]) -> Report:
     )
 
 
-def unknown(reason: str) -> Report:
+def unknown(reason: str) -> ToolReport:
     """Return a report that nothing is known."""
-    return Report(Verdict.UNKNOWN, reason=reason)
+    return ToolReport(Verdict.UNKNOWN, reason=reason)
 
 
 def first_object(output: str) -> dict[str, object]:
@@ -116,9 +116,9 @@ def first_line(output: str) -> str:
     return next((line.strip()[:200] for line in lines if line.strip()), "")
 
 
-def _first_of_each(faults: Iterable[Fault]) -> list[Fault]:
+def _first_of_each(faults: Iterable[ReportedFault]) -> list[ReportedFault]:
     """Return one fault for each code, sub-code and component, the gravest, at its first position."""
-    kept: dict[tuple[object, ...], Fault] = {}
+    kept: dict[tuple[object, ...], ReportedFault] = {}
     for entry in faults:
         finding = entry.finding
         key = (finding.family, finding.code, finding.subcode, finding.component, finding.pid)
@@ -127,13 +127,13 @@ def _first_of_each(faults: Iterable[Fault]) -> list[Fault]:
     return list(kept.values())
 
 
-def _told(faults: Sequence[Fault]) -> str:
+def _told(faults: Sequence[ReportedFault]) -> str:
     told = dict.fromkeys(_name(entry) for entry in sorted(faults, key=lambda entry: -GRAVITY.index(entry.verdict)))
     shown = list(told)[:8]
     return ", ".join(shown) + (f" and {len(told) - len(shown)} more" if len(told) > len(shown) else "")
 
 
-def _name(entry: Fault) -> str:
+def _name(entry: ReportedFault) -> str:
     finding = entry.finding
     code = f"{finding.code}/{finding.subcode}" if finding.subcode else finding.code
     return f"{code} on {finding.component}" if finding.component else code

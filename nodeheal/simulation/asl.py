@@ -19,7 +19,7 @@ TIMED_OUT = "States.Timeout"
 
 
 @dataclass(frozen=True)
-class Failure:
+class TaskFailure:
     """The failure of a task, with the error name for Retry and Catch."""
 
     name: str
@@ -51,7 +51,7 @@ class Done:
     """The execution has ended. `failure` None: it succeeded. `is_caught` False: nothing caught the failure."""
 
     output: Json = None
-    failure: Failure | None = None
+    failure: TaskFailure | None = None
     is_caught: bool = True
 
 
@@ -104,7 +104,7 @@ class Execution:
             return Done(self._value)
         return self._enter(str(state.fields["Next"]))
 
-    def fail(self, failure: Failure) -> Move:
+    def fail(self, failure: TaskFailure) -> Move:
         """Pass a task's failure: it is retried, or caught, or ends the execution."""
         state = self._here()
         for index, retrier in enumerate(state.retry):
@@ -155,7 +155,7 @@ class Execution:
                 case "Fail":
                     frame = self._frame()
                     cause = str(state.evaluate("Cause", frame)) if "Cause" in state.fields else ""
-                    return Done(failure=Failure(str(state.evaluate("Error", frame)), cause))
+                    return Done(failure=TaskFailure(str(state.evaluate("Error", frame)), cause))
                 case "Choice":
                     name = self._choose(state)
                 case _:
@@ -213,7 +213,7 @@ def _as_integrated(resource: str, answer: Json) -> Json:
     return answer
 
 
-def _matches(names: list[str], failure: Failure) -> bool:
+def _matches(names: list[str], failure: TaskFailure) -> bool:
     if failure.name in names or "States.ALL" in names:
         return True
     return "States.TaskFailed" in names and failure.name != TIMED_OUT

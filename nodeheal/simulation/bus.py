@@ -11,7 +11,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.hazards import Died
-from nodeheal.simulation.outages import Outages, Service
+from nodeheal.simulation.outages import AwsService, Outages
 from nodeheal.simulation.setting import Cloud
 from nodeheal.simulation.trace import Trace
 
@@ -74,7 +74,7 @@ class Bus:
 
     def _deliver(self, function: str, about: str, take: Callable[[], object], route: Route) -> None:
         # Agents and AWS keep what the bus does not take, and send it when it does.
-        delay = lognormal(self._stream, 0.3, 0.5) + self._outages.seconds_left(Service.bus)
+        delay = lognormal(self._stream, 0.3, 0.5) + self._outages.seconds_left(AwsService.bus)
         if self._stream.random() < self._cloud.late:
             delay += self._stream.uniform(0, self._cloud.late_seconds)
             self._trace.tell("comes late", about, f"{function} in {delay:.0f} s")

@@ -47,7 +47,7 @@ class ClusterJob:
 Job = TypeVar("Job", bound=ClusterJob)
 
 
-class ClusterJobs(ABC, Generic[Job]):
+class SimulatedJobs(ABC, Generic[Job]):
     """The jobs, and their nodes. They use a random stream of their own, of the cluster's name."""
 
     def __init__(

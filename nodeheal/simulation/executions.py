@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeheal.simulation.agenda import Agenda, Due
-from nodeheal.simulation.asl import TIMED_OUT, Ask, Delay, Done, Execution, Failure, Move, Watcher
+from nodeheal.simulation.asl import TIMED_OUT, Ask, Delay, Done, Execution, Move, TaskFailure, Watcher
 from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.definition import STATE_MACHINES, STEMS, Definition, load, read
 from nodeheal.simulation.trace import Trace
@@ -93,7 +93,7 @@ class Executions:
         """Pass a task's failure."""
         if self._settle(running, ask):
             self._trace.tell("task fails", running.name, f"{ask.state}: {name}")
-            self._go_on(running, running.execution.fail(Failure(name, cause)))
+            self._go_on(running, running.execution.fail(TaskFailure(name, cause)))
 
     def _token(self) -> str:
         self._tokens += 1

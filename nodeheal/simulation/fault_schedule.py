@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from nodeheal.simulation.faults import Fault, draw_fault, draw_kind, kinds
+from nodeheal.simulation.faults import SimulatedFault, draw_fault, draw_kind, kinds
 from nodeheal.simulation.setting import DAY, Setting
 
 SHY = 0.03  # share of faults that pass diagnostics
@@ -21,7 +21,7 @@ class ScheduledFault:
 
     at: float
     place: float
-    fault: Fault
+    fault: SimulatedFault
     is_wide: bool
 
 

@@ -50,7 +50,7 @@ def kinds() -> tuple[Kind, ...]:
 
 
 @dataclass
-class Fault:
+class SimulatedFault:
     """A present fault of a node. `cure`: itself, reboot or hardware."""
 
     kind: Kind
@@ -63,8 +63,8 @@ def draw_kind(stream: Random, among: Sequence[Kind]) -> Kind:
     return stream.choices(among, [kind.weight for kind in among])[0]
 
 
-def draw_fault(stream: Random, kind: Kind, shy: float) -> Fault:
+def draw_fault(stream: Random, kind: Kind, shy: float) -> SimulatedFault:
     """Draw a fault of this kind, with its cure."""
     drawn = stream.random()
     cure = "itself" if drawn < kind.by_itself else "reboot" if drawn < kind.by_itself + kind.by_reboot else "hardware"
-    return Fault(kind, cure, cure != "itself" and stream.random() < shy)
+    return SimulatedFault(kind, cure, cure != "itself" and stream.random() < shy)

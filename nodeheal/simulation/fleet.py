@@ -19,7 +19,7 @@ from nodeheal.simulation.agenda import EPOCH, Agenda
 from nodeheal.simulation.agents import ACCELERATORS, AGENT, HEARTBEAT_SECONDS, Agents
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.fault_schedule import SHY, WIDE, ScheduledFault, fault_schedule
-from nodeheal.simulation.faults import Fault, Kind, draw_fault, kinds
+from nodeheal.simulation.faults import Kind, SimulatedFault, draw_fault, kinds
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.trace import Trace
@@ -123,7 +123,7 @@ class Fleet(Agents):
         fault = draw_fault(self._fault_stream, kind, SHY)
         self._break(node, fault, is_wide=self._fault_stream.random() <= WIDE)
 
-    def _break(self, node: GroundTruth, fault: Fault, *, is_wide: bool = False) -> None:
+    def _break(self, node: GroundTruth, fault: SimulatedFault, *, is_wide: bool = False) -> None:
         kind = fault.kind
         self.faults += 1
         self._trace.tell("fault", node.node_id, f"{kind.name} (mended by {fault.cure})")

@@ -23,7 +23,7 @@ class Rank:
 
 
 @dataclass
-class Gang:
+class GangProgress:
     """The true progress of one job."""
 
     job_id: str

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.simulation.faults import Fault
+from nodeheal.simulation.faults import SimulatedFault
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class GroundTruth:
     is_up: bool = True
     went_at: float = 0.0
     is_gone: bool = False  # its machine is terminated
-    fault: Fault | None = None
+    fault: SimulatedFault | None = None
     told: int = 0
     chassis: str = ""  # the accelerators in it keep their serials when the node registers under another id
     slot: int = 0  # of the accelerator that failed last

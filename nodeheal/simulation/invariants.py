@@ -35,8 +35,8 @@ from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.recovery.new_node_places import has_place
 from nodeheal.services.scheduling import may_stop_workloads
 from nodeheal.simulation.agenda import seconds_of
-from nodeheal.simulation.kubernetes import NODEHEAL, Gang, Service
-from nodeheal.simulation.seen import LIVE, Act, Requeue, Seen, Violation
+from nodeheal.simulation.kubernetes import NODEHEAL, PodGang, ReplicaSet
+from nodeheal.simulation.seen import LIVE, NodeAction, Requeue, Seen, Violation
 
 # Between the last check of a pause and the call that acts: a step's own time, its retries included.
 PAUSE_SECONDS = 180.0
@@ -72,7 +72,7 @@ def one_open_incident_a_node(opened: Incident, live: list[str]) -> Iterator[Viol
         yield Violation(at, one_open_incident_a_node.__name__, opened.node_id, f"open at once: {', '.join(live)}")
 
 
-def one_destructive_action_a_node(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
+def one_destructive_action_a_node(seen: Seen, before: list[NodeAction], act: NodeAction) -> Iterator[Violation]:
     """At most one destructive action a node: none begins on a boot that another is still to end."""
     if act.verb not in (*_END_A_BOOT, "reset", "replace"):
         return
@@ -100,7 +100,7 @@ def budget_is_never_exceeded(seen: Seen, node: Node) -> Iterator[Violation]:
         yield Violation(seen.agenda.now, budget_is_never_exceeded.__name__, node.node_id, told)
 
 
-def no_attempt_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
+def no_attempt_beyond_its_limit(seen: Seen, before: list[NodeAction], act: NodeAction) -> Iterator[Violation]:
     """No attempt exceeds a limit, counted by the calls that were really sent."""
     limit = seen.policy.limits.get(ACTION_OF[act.verb])
     if limit is None or act.verb == "isolate":
@@ -108,7 +108,9 @@ def no_attempt_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iter
     yield from _too_often(before, act, limit, act.node_id)
 
 
-def no_attempt_on_an_accelerator_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
+def no_attempt_on_an_accelerator_beyond_its_limit(
+    seen: Seen, before: list[NodeAction], act: NodeAction
+) -> Iterator[Violation]:
     """No attempt exceeds the limit of the accelerator, under whatever name its node is registered. `before`: of this
     serial.
     """
@@ -119,7 +121,7 @@ def no_attempt_on_an_accelerator_beyond_its_limit(seen: Seen, before: list[Act],
 
 
 def _too_often(
-    before: list[Act], act: Act, limit: AttemptLimit, about: str, reserved_before: float = 0.0
+    before: list[NodeAction], act: NodeAction, limit: AttemptLimit, about: str, reserved_before: float = 0.0
 ) -> Iterator[Violation]:
     since = act.at - limit.window_seconds + reserved_before
     spent = [one for one in before if one.verb == act.verb and one.at > since]
@@ -137,7 +139,7 @@ def serial_of(seen: Seen, incident_id: str) -> str:
     return serials.pop() or "" if len(serials) == 1 else ""
 
 
-def nothing_is_disrupted_without_a_reservation(seen: Seen, act: Act) -> Iterator[Violation]:
+def nothing_is_disrupted_without_a_reservation(seen: Seen, act: NodeAction) -> Iterator[Violation]:
     """A node is reset, rebooted, stopped or replaced only where an incident at work has isolated it, and it has a slot
     of the budget and a reserved attempt.
     """
@@ -176,7 +178,7 @@ def a_slot_is_kept_until_its_node_is_back(seen: Seen, pool: str, node_id: str) -
         yield Violation(at, name, node_id, f"its slot was released, and it is {node.state}")
 
 
-def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
+def hands_off_where_told(seen: Seen, before: list[NodeAction], act: NodeAction) -> Iterator[Violation]:
     """No action on a node that is only observed, paused, opted out or repaired by others. A job that failed by
     another's machine may be restarted there; and one that a recovery has stopped is started again in any case.
     """
@@ -204,7 +206,7 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
         yield Violation(act.at, name, act.node_id, f"{act.verb} in a paused pool")
 
 
-def nothing_is_done_without_a_yes(seen: Seen, act: Act) -> Iterator[Violation]:
+def nothing_is_done_without_a_yes(seen: Seen, act: NodeAction) -> Iterator[Violation]:
     """No action that needs approval in the pool, before a human has approved it in this very incident."""
     node, actions = seen.nodes.nodes[act.node_id], ALLOWED_BY[act.verb]
     modes = {action: seen.policy.pool(node.pool).mode_of(action) for action in actions}
@@ -256,7 +258,7 @@ def tasks_of_others_are_left_alone(seen: Seen, node: Node, unmanaged_task: Unman
         yield Violation(at, name, node.node_id, f"{unmanaged_task} was stopped, and {why}")
 
 
-def no_gpu_is_reset_beside_tasks_of_others(seen: Seen, act: Act) -> Iterator[Violation]:
+def no_gpu_is_reset_beside_tasks_of_others(seen: Seen, act: NodeAction) -> Iterator[Violation]:
     """No GPU is reset while an unmanaged task runs on its node: it is not known which GPU it uses."""
     there = seen.unmanaged_tasks_on(act.node_id) if act.verb == "reset" else ()
     if there:
@@ -312,7 +314,7 @@ def no_diagnosis_beside_a_job(seen: Seen, node: Node) -> Iterator[Violation]:
         yield Violation(seen.agenda.now, no_diagnosis_beside_a_job.__name__, node.node_id, told)
 
 
-def no_gang_is_torn(seen: Seen, gang: Gang) -> Iterator[Violation]:
+def no_gang_is_torn(seen: Seen, gang: PodGang) -> Iterator[Violation]:
     """nodeheal resumes a gang of Kubernetes only when it has suspended it itself and no pod of it is left; and it ends
     no pod of a gang otherwise.
     """
@@ -322,7 +324,7 @@ def no_gang_is_torn(seen: Seen, gang: Gang) -> Iterator[Violation]:
         yield Violation(seen.agenda.now, no_gang_is_torn.__name__, gang.job_id, f"it was started again, and {why}")
 
 
-def no_gang_is_restarted_above_its_count(seen: Seen, gang: Gang) -> Iterator[Violation]:
+def no_gang_is_restarted_above_its_count(seen: Seen, gang: PodGang) -> Iterator[Violation]:
     """nodeheal restarts a gang of Kubernetes only as often as its owner allows."""
     if gang.most_restarts is not None and gang.restarted_by_nodeheal >= gang.most_restarts:
         name = no_gang_is_restarted_above_its_count.__name__
@@ -330,7 +332,7 @@ def no_gang_is_restarted_above_its_count(seen: Seen, gang: Gang) -> Iterator[Vio
         yield Violation(seen.agenda.now, name, gang.job_id, told)
 
 
-def no_service_falls_below_its_floor(seen: Seen, service: Service) -> Iterator[Violation]:
+def no_service_falls_below_its_floor(seen: Seen, service: ReplicaSet) -> Iterator[Violation]:
     """nodeheal evicts a pod of a service only while its disruption budget has as many others ready as it wants."""
     if service.ready < service.floor:
         name = no_service_falls_below_its_floor.__name__
@@ -350,7 +352,7 @@ def nothing_stale_opens_an_incident(seen: Seen, incident: Incident) -> Iterator[
         )
 
 
-def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
+def no_act_on_stale_news(seen: Seen, act: NodeAction) -> Iterator[Violation]:
     """No action on outdated events: a node is isolated, rebooted or replaced for what was seen on its present boot, by
     itself or by its diagnostics. It may only be isolated where a job that is down would otherwise resume there. It may
     be given up on any boot, where another node serves in its place, or an operator has requested that.

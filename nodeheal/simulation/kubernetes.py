@@ -30,11 +30,11 @@ from nodeheal.ports.scheduler import Drained, NodePlacement, Scheduler
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.cloud import SimScheduler, Throttles
-from nodeheal.simulation.cluster_jobs import UNREACHABLE_SECONDS, ClusterJob, ClusterJobs
+from nodeheal.simulation.cluster_jobs import UNREACHABLE_SECONDS, ClusterJob, SimulatedJobs
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.hazards import FaultInjectingPort, Injector
-from nodeheal.simulation.setting import KubernetesJobs
+from nodeheal.simulation.setting import KubernetesWork
 from nodeheal.simulation.trace import Trace
 
 NODEHEAL, PERSON = "nodeheal", "kubectl"  # who writes, as the API names them
@@ -49,7 +49,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(eq=False)
-class Gang(ClusterJob):
+class PodGang(ClusterJob):
     """A job of pods that start and end together. `most_restarts`: by its owner's word; None: any number."""
 
     kind: GangKind = GANG_KINDS[0]
@@ -63,7 +63,7 @@ class Gang(ClusterJob):
 
 
 @dataclass(eq=False)
-class Service:
+class ReplicaSet:
     """Pods on different nodes. `floor`: how many its disruption budget wants to be ready."""
 
     name: str
@@ -82,22 +82,22 @@ class Pod:
 
     name: str
     node_id: str
-    service: Service | None = None
+    service: ReplicaSet | None = None
     is_ready: bool = True
     is_ending: bool = False
 
 
-class KubernetesCluster(ClusterJobs[Gang]):
+class KubernetesCluster(SimulatedJobs[PodGang]):
     """The cluster's objects, and what its controllers, kubelets and people do with them."""
 
-    def __init__(self, wanted: KubernetesJobs, agenda: Agenda, chance: Chance, trace: Trace, fleet: Fleet) -> None:
+    def __init__(self, wanted: KubernetesWork, agenda: Agenda, chance: Chance, trace: Trace, fleet: Fleet) -> None:
         super().__init__("kubernetes", wanted, agenda, chance, trace, fleet)
         self._given = wanted
         self._people = chance.of("kubernetes people")
         self._nodes: dict[str, Object] = {}  # as the API has them, by their machines
         self._gangs: dict[str, Object] = {}  # by path
         self._made = 0
-        self.services: list[Service] = []
+        self.services: list[ReplicaSet] = []
         self.pods: dict[str, Pod] = {}
         self.cordoned: set[str] = set()  # nodes, by people
         self.draining: set[str] = set()  # nodes that nodeheal keeps from new pods
@@ -106,13 +106,13 @@ class KubernetesCluster(ClusterJobs[Gang]):
         self.on_isolated: Callable[[str, str], None] = lambda node_id, incident_id: None
         self.on_switched_on: Callable[[str], None] = lambda node_id: None
         self.on_stopped: Callable[[str, UnmanagedTask], None] = lambda node_id, task: None
-        self.on_resumed: Callable[[Gang], None] = lambda gang: None
-        self.on_evicted: Callable[[Service], None] = lambda service: None
+        self.on_resumed: Callable[[PodGang], None] = lambda gang: None
+        self.on_evicted: Callable[[ReplicaSet], None] = lambda service: None
 
     def begin(self) -> None:
         self._register()
         self.services = [
-            Service(f"web-{n}", self._stream.choice(self._given.floors)) for n in range(self._given.services)
+            ReplicaSet(f"web-{n}", self._stream.choice(self._given.floors)) for n in range(self._given.services)
         ]
         for node_id in self._fleet.nodes:
             if self._stream.random() < self._given.bare:
@@ -237,16 +237,16 @@ class KubernetesCluster(ClusterJobs[Gang]):
 
     # Gangs
 
-    def _make(self, job_id: str, size: int, seconds: float, may_requeue: bool) -> Gang:
+    def _make(self, job_id: str, size: int, seconds: float, may_requeue: bool) -> PodGang:
         name, most = f"gang-{job_id}", self._stream.choice(self._given.most_restarts)
-        gang = Gang(name, size, seconds, may_requeue, kind=self._stream.choice(GANG_KINDS), most_restarts=most)
+        gang = PodGang(name, size, seconds, may_requeue, kind=self._stream.choice(GANG_KINDS), most_restarts=most)
         notes = {AUTO_RESUME: "true"} if may_requeue else {}
         notes |= {MAX_RETRIES: str(most)} if most is not None else {}
         metadata = {"namespace": _NAMESPACE, "name": name, "uid": name, "resourceVersion": "1", "annotations": notes}
         self._gangs[gang.path] = {"metadata": metadata, **patch_at(gang.kind.suspend, False)}
         return gang
 
-    def _gang_changed(self, gang: Gang, before: Object, after: Object, manager: str) -> None:
+    def _gang_changed(self, gang: PodGang, before: Object, after: Object, manager: str) -> None:
         was_suspended, is_suspended = (bool(field_at(found, gang.kind.suspend)) for found in (before, after))
         if is_suspended and not was_suspended:
             self._trace.tell("kubernetes suspends", gang.job_id, manager)
@@ -266,7 +266,7 @@ class KubernetesCluster(ClusterJobs[Gang]):
                 gang.restarted_by_nodeheal += 1
             gang.restarts, gang.suspended_by, gang.not_before = gang.restarts + 1, "", self._agenda.now
 
-    def _task_of(self, gang: Gang) -> UnmanagedTask:
+    def _task_of(self, gang: PodGang) -> UnmanagedTask:
         """Return what nodeheal should know of it now."""
         notes = self._gangs[gang.path]["metadata"]["annotations"]
         spent = gang.most_restarts is not None and gang.restarted_by_nodeheal >= gang.most_restarts
@@ -280,7 +280,7 @@ class KubernetesCluster(ClusterJobs[Gang]):
             gang.not_before = self._agenda.now + seconds
             self._agenda.after(seconds, partial(self._resume, gang, NODEHEAL))
 
-    def _resume(self, gang: Gang, suspended_by: str) -> None:
+    def _resume(self, gang: PodGang, suspended_by: str) -> None:
         if gang.suspended_by == suspended_by and gang.job_id in self.jobs:
             self._write(gang.path, patch_at(gang.kind.suspend, False), PERSON)
 
@@ -296,32 +296,32 @@ class KubernetesCluster(ClusterJobs[Gang]):
         self._write(gang.path, patch_at(gang.kind.suspend, True), PERSON)
         self._agenda.after(lognormal(self._people, HELD_SECONDS, 0.5), partial(self._resume, gang, PERSON))
 
-    def _may_start(self, job: Gang) -> bool:
+    def _may_start(self, job: PodGang) -> bool:
         return super()._may_start(job) and not job.suspended_by
 
-    def _lose(self, job: Gang) -> None:
+    def _lose(self, job: PodGang) -> None:
         self._ends(job, "FAILED")
 
-    def _ends(self, job: Gang, how: str) -> None:
+    def _ends(self, job: PodGang, how: str) -> None:
         ended = {"type": "Complete" if how == "COMPLETED" else "Failed", "status": "True"}
         self._write(job.path, {"status": {"conditions": [ended]}}, "controller")
         super()._ends(job, how)
 
-    def _is_out(self, job: Gang) -> None:
+    def _is_out(self, job: PodGang) -> None:
         job.not_before = max(job.not_before, self._agenda.now)
 
-    def _is_over(self, job: Gang) -> None:
+    def _is_over(self, job: PodGang) -> None:
         super()._is_over(job)
         del self._gangs[job.path]
 
-    def _leave(self, job: Gang, then: Callable[[Gang], None]) -> None:
+    def _leave(self, job: PodGang, then: Callable[[PodGang], None]) -> None:
         if job.end is not None:
             job.end.call_off()
         job.is_completing = True
         for node_id in job.nodes:
             self._when_ended(node_id, partial(self._pod_left, job, node_id, then))
 
-    def _pod_left(self, job: Gang, node_id: str, then: Callable[[Gang], None]) -> None:
+    def _pod_left(self, job: PodGang, node_id: str, then: Callable[[PodGang], None]) -> None:
         self._leaves(node_id)
         if not any(self.at_work.get(name) is job for name in job.nodes):
             job.nodes, job.is_completing = (), False
@@ -364,7 +364,7 @@ class KubernetesCluster(ClusterJobs[Gang]):
             for node_id in free[: REPLICAS - len(service.pods)]:
                 self._starts(self._add_pod(node_id, service))
 
-    def _add_pod(self, node_id: str, service: Service | None = None) -> Pod:
+    def _add_pod(self, node_id: str, service: ReplicaSet | None = None) -> Pod:
         self._made += 1
         pod = Pod(f"pod-{self._made}", node_id, service)
         self.pods[pod.name] = pod
@@ -428,11 +428,11 @@ def _is_open(found: Object) -> bool:
     return not is_cordoned(found) and isolated_for(found) is None
 
 
-def _uid_of(gang: Gang, node_id: str) -> str:
+def _uid_of(gang: PodGang, node_id: str) -> str:
     return f"{gang.job_id}-{gang.restarts}-{node_id}"
 
 
-def _shown_of_gang(gang: Gang, node_id: str) -> Object:
+def _shown_of_gang(gang: PodGang, node_id: str) -> Object:
     owner = {"apiVersion": gang.kind.api_version, "kind": gang.kind.kind, "controller": True}
     owners = [{**owner, "name": gang.job_id, "uid": gang.job_id}]
     return _shown(f"{gang.job_id}-{node_id}", _uid_of(gang, node_id), node_id, owners)

@@ -12,7 +12,7 @@ from nodeheal.simulation.invariants import (
     no_attempt_beyond_its_limit,
     nothing_is_done_without_a_yes,
 )
-from nodeheal.simulation.seen import Act, Seen, Violation
+from nodeheal.simulation.seen import NodeAction, Seen, Violation
 
 # The wording of stop_gang.py.
 STOPPED_FOR = "nodeheal: recovery "
@@ -24,7 +24,7 @@ class Launches:
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._begun: dict[str, dict[str, float]] = {}  # by job and by the turn that launched it: when
-        self._ends: dict[str, list[Act]] = {}  # by incident: the ranks that it has stopped
+        self._ends: dict[str, list[NodeAction]] = {}  # by incident: the ranks that it has stopped
 
     def started(self, run: Run) -> Iterator[Violation]:
         """Record that a rank of this run starts. A submission is no restart, and one turn spends one attempt."""
@@ -50,7 +50,7 @@ class Launches:
 
     def _acted(self, verb: str, incident_id: str) -> Iterator[Violation]:
         node = self._seen.nodes.nodes[self._seen.incidents.incidents[incident_id].node_id]
-        act = Act(self._seen.agenda.now, verb, node.node_id, incident_id, node.boot_id)
+        act = NodeAction(self._seen.agenda.now, verb, node.node_id, incident_id, node.boot_id)
         ends = self._ends.setdefault(incident_id, [])
         yield from hands_off_where_told(self._seen, ends, act)
         ends += [act] if verb == "end" else []

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPolicy
-from nodeheal.simulation.report import Report, report_of
+from nodeheal.simulation.report import SimulationReport, report_of
 from nodeheal.simulation.setting import CALM, OperatorTimes, Setting, Work
-from nodeheal.simulation.world import MASS_FAILURE_AT, World
+from nodeheal.simulation.world import MASS_FAILURE_AT, SimulatedPool
 
 WATCHED_SECONDS = 6 * 3_600.0
 
@@ -29,8 +29,8 @@ def settings_of(setting: Setting) -> dict[str, Setting]:
 
 def run_mass_failure(
     setting: Setting, read: Callable[[str], object] | None = None, until: float | None = None
-) -> Report:
+) -> SimulationReport:
     """Run one of them with a trace, and stop after this many seconds where `until` is given."""
-    world = World(setting, read)
+    world = SimulatedPool(setting, read)
     world.advance(MASS_FAILURE_AT + WATCHED_SECONDS if until is None else until)
     return report_of(world)

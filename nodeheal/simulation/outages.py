@@ -8,7 +8,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.simulation.agenda import Agenda
 
 
-class Service(StrEnum):
+class AwsService(StrEnum):
     """What may be down."""
 
     table = "DynamoDB"  # no read, no write
@@ -27,7 +27,7 @@ BUS_CALL = "notifier.announce"
 class Outage:
     """One service is down from `at` on, for so many seconds."""
 
-    service: Service
+    service: AwsService
     at: float
     seconds: float = 3_600.0
 
@@ -44,7 +44,7 @@ class Outages:
     agenda: Agenda
     outages: Sequence[Outage]
 
-    def seconds_left(self, service: Service) -> float:
+    def seconds_left(self, service: AwsService) -> float:
         """Return the seconds until the service is back; 0 where it is up."""
         now = self.agenda.now
         left = [each.ends_at - now for each in self.outages if each.service is service and each.at <= now]
@@ -53,6 +53,6 @@ class Outages:
     def refuse(self, port_call: str) -> None:
         """Raises NotAccepted for a call of a port (`nodes.save`) whose service is down."""
         port = port_call.partition(".")[0]
-        service = Service.table if port in TABLE_PORTS else Service.bus if port_call == BUS_CALL else None
+        service = AwsService.table if port in TABLE_PORTS else AwsService.bus if port_call == BUS_CALL else None
         if service is not None and self.seconds_left(service):
             raise NotAccepted(f"{port_call}: {service} is down")

@@ -15,7 +15,7 @@ from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.described import Described
 from nodeheal.simulation.faults import Kind
 from nodeheal.simulation.fleet import Fleet
-from nodeheal.simulation.gang import Gang, Rank
+from nodeheal.simulation.gang import GangProgress, Rank
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import Work
 
@@ -34,7 +34,7 @@ class Ranks:
     def __init__(self, work: Work, agenda: Agenda, chance: Chance, fleet: Fleet) -> None:
         self._work, self._agenda, self._fleet = work, agenda, fleet
         self._stream = chance.of("work")
-        self._gangs: dict[str, Gang] = {}
+        self._gangs: dict[str, GangProgress] = {}
         self._on_node: dict[str, list[Rank]] = {}
         self.seconds: dict[str, float] = dict.fromkeys(CAUSES, 0.0)
         self.described = Described(agenda, fleet)
@@ -65,7 +65,7 @@ class Ranks:
         for gang in self._gangs.values():
             self._settle(gang)
 
-    def _settle(self, gang: Gang) -> None:
+    def _settle(self, gang: GangProgress) -> None:
         """Account the gang's time."""
         spent = gang.account(self._agenda.now, self._work)
         self.seconds = {cause: self.seconds[cause] + seconds for cause, seconds in spent.items()}
@@ -79,7 +79,7 @@ class Ranks:
                 told = f"{other.task_id} is {other.state} there, and {task_id} was started beside it"
                 self.on_shared(task.node_id, told)
         # A job that was submitted again while it ran, and has finished since: it finds its work done, and ends.
-        gang = self._gangs.setdefault(job.job_id, Gang(job.job_id, DONE_SECONDS, self._agenda.now))
+        gang = self._gangs.setdefault(job.job_id, GangProgress(job.job_id, DONE_SECONDS, self._agenda.now))
         if run.number != gang.run:
             gang.leave(self._agenda.now, self._work)
             gang.run, gang.ranks = run.number, {}
@@ -95,7 +95,7 @@ class Ranks:
             return
         self._agenda.after(lognormal(self._stream, START_SECONDS, 0.4), lambda: self._runs(gang, rank))
 
-    def _runs(self, gang: Gang, rank: Rank) -> None:
+    def _runs(self, gang: GangProgress, rank: Rank) -> None:
         if rank.state != "PENDING" or not rank.node.is_up or rank.node.boot != rank.boot:
             return
         rank.state, rank.began_at = "RUNNING", self._agenda.now
@@ -107,7 +107,7 @@ class Ranks:
             gang.first_ran_at = self._agenda.now if gang.first_ran_at is None else gang.first_ran_at
             gang.end = self._agenda.after(gang.left_seconds(self._work), lambda: self._complete(gang, rank.run))
 
-    def _look_for_others(self, gang: Gang, rank: Rank) -> None:
+    def _look_for_others(self, gang: GangProgress, rank: Rank) -> None:
         for ranks in self._on_node.values():
             for other in ranks:
                 if other.job_id == gang.job_id and other.run != rank.run and other.state == "RUNNING":
@@ -136,7 +136,7 @@ class Ranks:
         if gang is not None and gang.run == rank.run:
             gang.leave(self._agenda.now, self._work)
 
-    def _complete(self, gang: Gang, run: int) -> None:
+    def _complete(self, gang: GangProgress, run: int) -> None:
         gang.leave(self._agenda.now, self._work)
         for rank in [one for one in gang.ranks.values() if one.run == run]:
             self._stops(rank, 0, "EssentialContainerExited")

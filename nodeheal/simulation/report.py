@@ -8,7 +8,7 @@ from typing import Any
 from nodeheal.simulation.prices import LOG_BYTES_A_RUN, RUN_SECONDS, cost
 from nodeheal.simulation.seen import Violation
 from nodeheal.simulation.setting import DAY
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 
 # Table units for a run of a function, as tests/workflows/meter.py counts them over the real adapters: docs/cost.md's
 # "rebooted, proven, job resumed" takes 216 write and 280 read units in 28 runs.
@@ -21,7 +21,7 @@ SWEEP_READING_A_NODE_DAY = 0.000_7 / 30
 
 
 @dataclass
-class Report:
+class SimulationReport:
     """The results of one pool, or of several together."""
 
     nodes: int = 0
@@ -71,11 +71,11 @@ class Report:
         return Counter({name: often for name, often in self.surprises.items() if "NoAnswer" not in name})
 
 
-def report_of(world: World) -> Report:
+def report_of(world: SimulatedPool) -> SimulationReport:
     """Return the report of one pool."""
     incidents = world.incidents.incidents.values()
     acts = [act for of_node in world.watch.acts.values() for act in of_node]
-    return Report(
+    return SimulationReport(
         nodes=world.setting.nodes,
         days=min(world.setting.days, world.agenda.now / DAY),  # a replay may be stopped early
         digests={world.setting.pool: world.trace.digest},
@@ -100,7 +100,7 @@ def report_of(world: World) -> Report:
     )
 
 
-def _counted(world: World) -> Counter[str]:
+def _counted(world: SimulatedPool) -> Counter[str]:
     """Count in the units of the price list."""
     runs = sum(count for function, count in world.runs.items() if function != "sweep")
     return Counter(
@@ -119,9 +119,9 @@ def _counted(world: World) -> Counter[str]:
     )
 
 
-def together(reports: Iterable[Report]) -> Report:
+def together(reports: Iterable[SimulationReport]) -> SimulationReport:
     """Combine pools, in the order given."""
-    whole = Report()
+    whole = SimulationReport()
     for one in reports:
         whole.days = max(whole.days, one.days)
         for key, value in vars(one).items():

@@ -9,9 +9,9 @@ from signal import SIG_IGN, SIGINT, signal
 
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.simulation.injected_failures import NoSuchCall
-from nodeheal.simulation.report import Report, report_of, together
+from nodeheal.simulation.report import SimulationReport, report_of, together
 from nodeheal.simulation.setting import DAY, Setting
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 
 POOL_NODES = 500
 PARTS = 100  # after each of which it is told how far the run has come
@@ -36,14 +36,14 @@ def _provider(setting: Setting, number: int, count: int) -> Provider:
     return setting.provider if count == 1 else Provider.ec2 if number % 2 else Provider.hybrid
 
 
-def run_pool(setting: Setting) -> Report:
+def run_pool(setting: Setting) -> SimulationReport:
     """Run one pool from its beginning to its end."""
     return run_traced(setting)
 
 
 def run_all(
     settings: list[Setting], processes: int | None = None, told: Callable[[float], None] = lambda done: None
-) -> Report:
+) -> SimulationReport:
     """Run all of them. `told` gets how many are finished; of a single one, how much of it."""
     reports = []
     for number, one in enumerate(_each(settings, processes or os.cpu_count() or 1, told), start=1):
@@ -52,7 +52,7 @@ def run_all(
     return together(reports)
 
 
-def _each(settings: list[Setting], processes: int, told: Callable[[float], None]) -> Iterator[Report]:
+def _each(settings: list[Setting], processes: int, told: Callable[[float], None]) -> Iterator[SimulationReport]:
     if len(settings) == 1:
         yield run_traced(settings[0], told=told)
         return
@@ -75,12 +75,14 @@ def run_traced(
     read: Callable[[str], object] | None = None,
     until: float | None = None,
     told: Callable[[float], None] = lambda done: None,
-) -> Report:
+) -> SimulationReport:
     """Run one pool with a trace, and stop after this many seconds where `until` is given. `told`: see run_world."""
-    return run_world(World(setting, read), until, told)
+    return run_world(SimulatedPool(setting, read), until, told)
 
 
-def run_world(world: World, until: float | None = None, told: Callable[[float], None] = lambda done: None) -> Report:
+def run_world(
+    world: SimulatedPool, until: float | None = None, told: Callable[[float], None] = lambda done: None
+) -> SimulationReport:
     """Run a world to its end. Raises NoSuchCall for an injected failure that its call cannot have.
 
     It raises it also for a failure whose call has not come, but not where the run was stopped early. `told` gets the

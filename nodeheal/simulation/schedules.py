@@ -32,14 +32,14 @@ from nodeheal.domain.policy.policy_models import (
 )
 from nodeheal.domain.verbs import VERBS
 from nodeheal.simulation.agenda import EPOCH
-from nodeheal.simulation.report import Report
+from nodeheal.simulation.report import SimulationReport
 from nodeheal.simulation.runner import run_pool
 from nodeheal.simulation.setting import (
     CALM,
     HARSH,
     NOBODY,
     Cloud,
-    KubernetesJobs,
+    KubernetesWork,
     OperatorTimes,
     Others,
     Setting,
@@ -109,9 +109,9 @@ def _slurm_jobs(number: int) -> SlurmJobs:
     )
 
 
-def _kubernetes_jobs(number: int) -> KubernetesJobs:
+def _kubernetes_jobs(number: int) -> KubernetesWork:
     draw = Random(f"kubernetes of schedule {number}")
-    return KubernetesJobs(
+    return KubernetesWork(
         share=draw.choice((0.3, 0.8, 1.3)),
         days=draw.choice((0.05, 0.2, 1.0)),
         requeueable=draw.choice((0.7, 1.0)),
@@ -193,7 +193,9 @@ def _with_others(policy: RecoveryPolicy, others: Others) -> RecoveryPolicy:
     return policy.model_copy(update={"default_pool": pool})
 
 
-def run_schedule(number: int, scheduler: SchedulerKind = SchedulerKind.ECS, *, resets: bool = False) -> Report:
+def run_schedule(
+    number: int, scheduler: SchedulerKind = SchedulerKind.ECS, *, resets: bool = False
+) -> SimulationReport:
     """Run one schedule to its end, which `nodeheal simulate --schedule` replays."""
     return run_pool(schedule(number, scheduler, resets=resets))
 

@@ -9,7 +9,7 @@ from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
-from nodeheal.simulation.cluster_jobs import ClusterJobs
+from nodeheal.simulation.cluster_jobs import SimulatedJobs
 from nodeheal.simulation.stores import SimIncidents, SimNodes, SimOperations
 
 LIVE = (IncidentState.OPEN, IncidentState.WAITING)
@@ -29,7 +29,7 @@ class Violation:
 
 
 @dataclass(frozen=True)
-class Act:
+class NodeAction:
     """One action on a node."""
 
     at: float
@@ -65,7 +65,7 @@ class Seen:
     missing_unmanaged_tasks: Callable[[str], Sequence[UnmanagedTask]] = lambda reason: ()
     unmanaged_tasks_on: Callable[[str], Sequence[UnmanagedTask]] = lambda node_id: ()
     drained: Collection[str] = ()  # nodes that people have drained
-    cluster: ClusterJobs[Any] | None = None  # what runs on nodes of Slurm or Kubernetes
+    cluster: SimulatedJobs[Any] | None = None  # what runs on nodes of Slurm or Kubernetes
     broken_off: Collection[str] = ()  # nodes whose release was interrupted, and will be repeated
     struck_at: list[float] = field(default_factory=list)  # when a function died, or one of its calls failed
     runs_since: float = 0.0  # the function that others may be interleaved with

@@ -106,7 +106,7 @@ class SlurmJobs(ClusterWork):
 
 
 @dataclass(frozen=True)
-class KubernetesJobs(ClusterWork):
+class KubernetesWork(ClusterWork):
     """The jobs and services on a pool of Kubernetes nodes, and who else acts there."""
 
     most_restarts: tuple[int | None, ...] = (None, 1, 2, 3)  # of a job, by its owner's word: one of these; None: any
@@ -160,7 +160,7 @@ class Setting:
     quotas: Quotas = field(default_factory=Quotas)
     latency: Latency = NONE
     work: Work = field(default_factory=Work)
-    cluster: SlurmJobs | KubernetesJobs | None = None  # the jobs that it starts itself; none: the nodes are of ECS
+    cluster: SlurmJobs | KubernetesWork | None = None  # the jobs that it starts itself; none: the nodes are of ECS
     operators: OperatorTimes = field(default_factory=OperatorTimes)
     others: Others = NOBODY
     policy: RecoveryPolicy | None = None  # none: `acting`
@@ -191,7 +191,7 @@ class Setting:
         return SchedulerKind.SLURM if isinstance(self.cluster, SlurmJobs) else SchedulerKind.KUBERNETES
 
 
-def on_cluster(setting: Setting, jobs: SlurmJobs | KubernetesJobs) -> Setting:
+def on_cluster(setting: Setting, jobs: SlurmJobs | KubernetesWork) -> Setting:
     """Return the same pool as nodes of a Slurm or Kubernetes cluster, with its jobs."""
     others, policy = replace(setting.others, unmanaged_tasks=0.0), setting.policy
     if isinstance(jobs, SlurmJobs) and jobs.replaces and setting.provider is Provider.ec2:

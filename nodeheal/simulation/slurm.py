@@ -22,7 +22,7 @@ from nodeheal.ports.scheduler import Drained, NodePlacement, Scheduler
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.cloud import SimScheduler, Throttles
-from nodeheal.simulation.cluster_jobs import ClusterJob, ClusterJobs
+from nodeheal.simulation.cluster_jobs import ClusterJob, SimulatedJobs
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import SlurmJobs
@@ -55,7 +55,7 @@ class ControllerMachine:
         return begins + WORKER_SECONDS, begins < now + ANSWER_SECONDS
 
 
-class SlurmCluster(ClusterJobs[ClusterJob]):
+class SlurmCluster(SimulatedJobs[ClusterJob]):
     """The cluster's jobs, and their nodes."""
 
     def __init__(self, wanted: SlurmJobs, agenda: Agenda, chance: Chance, trace: Trace, fleet: Fleet) -> None:

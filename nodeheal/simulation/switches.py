@@ -5,7 +5,7 @@ repairs it. The nodes themselves are healthy.
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
-from nodeheal.simulation.faults import Fault, Kind
+from nodeheal.simulation.faults import Kind, SimulatedFault
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import DAY, Setting
@@ -44,7 +44,7 @@ class Switches:
         below = set(racks[first : first + self._setting.racks_a_switch])
         self.failed += 1
         self._trace.tell("switch fails", self._setting.pool, f"{len(below)} racks: {', '.join(sorted(below))}")
-        fault = Fault(LINKS[self._setting.provider], "itself")
+        fault = SimulatedFault(LINKS[self._setting.provider], "itself")
         struck = [node for node in self._fleet.nodes.values() if node.rack in below and node.fault is None]
         for node in struck:
             node.fault = fault
@@ -52,7 +52,7 @@ class Switches:
                 self._fleet.lose_fabric(node, fault.kind)
         self._agenda.after(lognormal(self._stream, BACK_SECONDS, 0.7), lambda: self._is_back(struck, fault))
 
-    def _is_back(self, struck: list[GroundTruth], fault: Fault) -> None:
+    def _is_back(self, struck: list[GroundTruth], fault: SimulatedFault) -> None:
         self._trace.tell("switch is back", self._setting.pool)
         for node in struck:
             if node.fault is fault:

@@ -15,7 +15,7 @@ from nodeheal.simulation.functions import ServiceContext, serve, stem_of
 from nodeheal.simulation.hazards import AnswerLost, Died
 from nodeheal.simulation.job_stores import SimJobs
 from nodeheal.simulation.operators import Operators
-from nodeheal.simulation.outages import Outages, Service
+from nodeheal.simulation.outages import AwsService, Outages
 from nodeheal.simulation.stores import SimIncidents
 
 Json = Any
@@ -89,7 +89,7 @@ class Tasks:
 
     def _update(self, running: Running, ask: Ask) -> None:
         """Write the items that state machines write themselves, without a service."""
-        if self._outages.seconds_left(Service.table):
+        if self._outages.seconds_left(AwsService.table):
             self._executions.fail(running, ask, "DynamoDB.InternalServerErrorException")
             return
         kind, _, name = ask.arguments["Key"]["pk"]["S"].partition("#")

@@ -44,9 +44,9 @@ from nodeheal.simulation.invariants import (
     two_runs_never_write_at_once,
     what_people_drained_stays_drained,
 )
-from nodeheal.simulation.kubernetes import Gang, Service
+from nodeheal.simulation.kubernetes import PodGang, ReplicaSet
 from nodeheal.simulation.launches import Launches
-from nodeheal.simulation.seen import LIVE, Act, Requeue, Seen, Violation
+from nodeheal.simulation.seen import LIVE, NodeAction, Requeue, Seen, Violation
 from nodeheal.simulation.trace import Trace
 
 # A decision is carried out within its deadline, or twice that where a child workflow observes as well; then come
@@ -63,8 +63,8 @@ class Watch:
         self._launches = Launches(seen)
         self.violations: list[Violation] = []
         self.live_of: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        self.acts: defaultdict[str, list[Act]] = defaultdict(list)
-        self.acts_on: defaultdict[str, list[Act]] = defaultdict(list)  # by the serial of the accelerator
+        self.acts: defaultdict[str, list[NodeAction]] = defaultdict(list)
+        self.acts_on: defaultdict[str, list[NodeAction]] = defaultdict(list)  # by the serial of the accelerator
         self.requeues: list[Requeue] = []
         self.out_of_service: dict[str, None] = {}
         # Seconds from the fault, as the node saw it. After a wait: a decision required waiting for the job's end, a
@@ -117,7 +117,9 @@ class Watch:
         if node is None:
             return
         of_incident = node.open_incident or ""
-        act = Act(self.seen.agenda.now, verb, node_id, of_incident, node.boot_id, serial_of(self.seen, of_incident))
+        act = NodeAction(
+            self.seen.agenda.now, verb, node_id, of_incident, node.boot_id, serial_of(self.seen, of_incident)
+        )
         self._trace.tell("act", node_id, f"{verb} ({why})")
         for check in (one_destructive_action_a_node, no_attempt_beyond_its_limit, hands_off_where_told):
             self._hold(check(self.seen, self.acts[node_id], act))
@@ -170,12 +172,12 @@ class Watch:
         self.requeues.append(requeue)
         self._look_for_it_later(job, requeue)
 
-    def gang_resumed(self, gang: Gang) -> None:
+    def gang_resumed(self, gang: PodGang) -> None:
         """Check that nodeheal resumes a gang of Kubernetes."""
         self._hold(no_gang_is_torn(self.seen, gang))
         self._hold(no_gang_is_restarted_above_its_count(self.seen, gang))
 
-    def pod_evicted(self, service: Service) -> None:
+    def pod_evicted(self, service: ReplicaSet) -> None:
         """Check that nodeheal has evicted a pod of a service."""
         self._hold(no_service_falls_below_its_floor(self.seen, service))
 

@@ -17,7 +17,7 @@ from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.fleet import Fleet
-from nodeheal.simulation.gang import Gang
+from nodeheal.simulation.gang import GangProgress
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.ranks import DONE_SECONDS, Ranks
 from nodeheal.simulation.setting import DAY, Work
@@ -70,7 +70,7 @@ class Training(Ranks):
             submission=1,
             submitted_at=self._agenda.clock(),
         )
-        self._gangs[name] = Gang(name, lasts, self._agenda.now)
+        self._gangs[name] = GangProgress(name, lasts, self._agenda.now)
         try:
             submit_job(job, self._ports)
         except NotAccepted:
@@ -103,7 +103,7 @@ class Training(Ranks):
         """Take a job for unfinished whose record says no more that it is done: submitted again, it ends soon."""
         job = self._ports.jobs.get(job_id)
         if job is not None and job.waits_for_a_human:
-            self._gangs.setdefault(job_id, Gang(job_id, DONE_SECONDS, self._agenda.now))
+            self._gangs.setdefault(job_id, GangProgress(job_id, DONE_SECONDS, self._agenda.now))
 
     def down_for_good(self) -> Iterator[str]:
         """Return the jobs that only a human can bring back."""

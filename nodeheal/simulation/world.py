@@ -33,7 +33,7 @@ from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.hazards import Died, Hazards
 from nodeheal.simulation.kubernetes import KubernetesCluster
 from nodeheal.simulation.operators import Operators
-from nodeheal.simulation.outages import Outages, Service
+from nodeheal.simulation.outages import AwsService, Outages
 from nodeheal.simulation.restores import Copy
 from nodeheal.simulation.seen import Seen
 from nodeheal.simulation.setting import Setting
@@ -53,7 +53,7 @@ _ACT_IN_ANY_CASE = ("sweep", "notify")
 LAST_SECONDS = 1_800.0
 
 
-class World:
+class SimulatedPool:
     """Create it, run it, read its results."""
 
     def __init__(self, setting: Setting, read: Callable[[str], object] | None = None) -> None:
@@ -250,8 +250,8 @@ class World:
 
     def run(self, function: str, act: Callable[[], object]) -> object:
         """Run a function once. Raises what it raises; FunctionThrottled where too many run at once."""
-        if self.outages.seconds_left(Service.functions):
-            raise FunctionThrottled(f"{INVOKE} {function}: {Service.functions} is down")
+        if self.outages.seconds_left(AwsService.functions):
+            raise FunctionThrottled(f"{INVOKE} {function}: {AwsService.functions} is down")
         try:
             self.throttles.take("functions", f"{INVOKE} {function}")
         except NotAccepted as error:

@@ -319,7 +319,7 @@ def test_a_nodes_role_may_speak_for_itself_and_nothing_else(cloud: Sandbox) -> N
 
     def heartbeat(who: str) -> Any:
         return client("dynamodb").update_item(
-            **agent_heartbeat.request(who, agent_heartbeat.Heartbeat("boot-1", 0.0, 60.0, PUBLIC_KEY))
+            **agent_heartbeat.request(who, agent_heartbeat.HeartbeatContent("boot-1", 0.0, 60.0, PUBLIC_KEY))
         )
 
     assert client("events").put_events(Entries=[event])["FailedEntryCount"] == 0

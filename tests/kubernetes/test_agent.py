@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.check import CheckContext
 from nodeheal.agent.checks.kubernetes_node import CHECK
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands.node_config import configured
-from nodeheal.agent.kubernetes.own_node import ENV_FOLDER, ENV_NODE, NoAnswer, OwnNode
+from nodeheal.agent.kubernetes.own_node import ENV_FOLDER, ENV_NODE, NodeObjectError, OwnNode
 from nodeheal.agent.runtime import config as configuration
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
@@ -61,7 +61,7 @@ def test_the_agent_learns_of_a_cordon_by_a_watch(cluster: Cluster, kubelet: Kube
 
 
 def test_a_watch_that_is_refused_is_no_answer(cluster: Cluster, kubelet: Kubelet, tmp_path: Path) -> None:
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NodeObjectError):
         list(own_node(cluster, kubelet, tmp_path).changes("none", 1))
 
 
@@ -87,7 +87,7 @@ def test_the_check_reports_an_uncordon_under_our_taint_within_seconds(
     cluster.plane.kubectl("cordon", kubelet.name)
     cluster.plane.kubectl("taint", "node", kubelet.name, f"{names.KUBERNETES_TAINT}=inc:NoSchedule")
     assert CHECK.stream is not None
-    results = CHECK.stream(Place(CONFIG, run_tool), {})
+    results = CHECK.stream(CheckContext(CONFIG, run_tool), {})
 
     isolated = next(results)
     cluster.plane.kubectl("uncordon", kubelet.name)

@@ -10,7 +10,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.operations import isolate
 from nodeheal.services.intake import ingest
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 from tests.simulation.builders import HOUR, NVLINK
 from tests.simulation.cases import ACT, one_fault, strike
 from tests.simulation.taken_away import Break, Patch, cut, set_to
@@ -27,7 +27,7 @@ NO_RESTART = _with_modes(Mode.act, RESTART_WORKLOAD=Mode.observe)
 ONLY_REBOOTS = _with_modes(Mode.observe, REBOOT=Mode.act)
 
 
-def what_it_saw_before_its_proof_comes_late(world: World) -> None:
+def what_it_saw_before_its_proof_comes_late(world: SimulatedPool) -> None:
     """On the boot that was proven well afterwards: it lay in the node's spool for hours."""
     strike(world, 60)
 
@@ -42,7 +42,7 @@ def what_it_saw_before_its_proof_comes_late(world: World) -> None:
     world.agenda.at(4 * HOUR, late)
 
 
-def it_is_let_go_before_it_is_isolated(world: World) -> None:
+def it_is_let_go_before_it_is_isolated(world: SimulatedPool) -> None:
     """Somebody writes over its record, right after the decision to isolate it."""
     strike(world, 60)
     while not any(incident.turn for incident in world.incidents.incidents.values()):
@@ -67,7 +67,7 @@ def a_slot_is_promised_and_not_taken(patch: Patch) -> None:
 every_action_is_allowed = set_to(("nodeheal.domain.recovery.guardrails.mode_of", lambda *_: Mode.act))
 
 
-BRANCHES: dict[str, tuple[str, Break, Callable[[World], None], RecoveryPolicy]] = {
+BRANCHES: dict[str, tuple[str, Break, Callable[[SimulatedPool], None], RecoveryPolicy]] = {
     "seen before it was proven well": (
         "nothing_stale_opens_an_incident",
         cut(ingest._why_stale, "is_outlived"),

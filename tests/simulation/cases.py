@@ -15,12 +15,12 @@ from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.jobs import job_nodes
 from nodeheal.services.recovery import return_to_service, unmanaged_tasks
 from nodeheal.simulation.cloud import SimWorkflows
-from nodeheal.simulation.faults import Fault, Kind
+from nodeheal.simulation.faults import Kind, SimulatedFault
 from nodeheal.simulation.kubernetes import KubernetesCluster
-from nodeheal.simulation.setting import CALM, KubernetesJobs, OperatorTimes, Setting, SlurmJobs, Work, on_cluster
+from nodeheal.simulation.setting import CALM, KubernetesWork, OperatorTimes, Setting, SlurmJobs, Work, on_cluster
 from nodeheal.simulation.slurm import SlurmCluster
 from nodeheal.simulation.stores import SimIncidents
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 from tests.simulation.builders import HOUR, NVLINK, OFF_THE_BUS, SOFTWARE_BUG
 from tests.simulation.taken_away import (
     Break,
@@ -34,7 +34,7 @@ from tests.simulation.taken_away import (
     twice,
 )
 
-Jobs = Work | SlurmJobs | KubernetesJobs
+Jobs = Work | SlurmJobs | KubernetesWork
 ACT = RecoveryPolicy(
     default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=2, max_percent=100)),
     breaker=Breaker(min_nodes=99, max_nodes=99),
@@ -46,7 +46,7 @@ def calm(
     work: Jobs | None = None,
     nodes: int = 6,
     provider: Provider = Provider.hybrid,
-) -> World:
+) -> SimulatedPool:
     """A pool in which nothing fails by itself."""
     setting = Setting(
         nodes=nodes,
@@ -58,101 +58,101 @@ def calm(
         policy=policy,
         operators=OperatorTimes(page_seconds=1e9, round_seconds=1e9, answer_seconds=1_200, spread=0.01),
     )
-    return World(setting if work is None or isinstance(work, Work) else on_cluster(setting, work))
+    return SimulatedPool(setting if work is None or isinstance(work, Work) else on_cluster(setting, work))
 
 
-def strike(world: World, at: float, number: int = 0, kind: Kind = OFF_THE_BUS, cure: str = "reboot") -> None:
+def strike(world: SimulatedPool, at: float, number: int = 0, kind: Kind = OFF_THE_BUS, cure: str = "reboot") -> None:
     """This node gets this fault then."""
 
     def now() -> None:
         node = list(world.fleet.nodes.values())[number]
         world.fleet.strike(node, kind)
-        node.fault = Fault(kind, cure)
+        node.fault = SimulatedFault(kind, cure)
 
     world.agenda.at(at, now)
 
 
-def one_fault(world: World) -> None:
+def one_fault(world: SimulatedPool) -> None:
     strike(world, 60)
 
 
-def two_faults_at_once(world: World) -> None:
+def two_faults_at_once(world: SimulatedPool) -> None:
     strike(world, 60)
     strike(world, 62, kind=NVLINK)
 
 
-def three_nodes_at_once(world: World) -> None:
+def three_nodes_at_once(world: SimulatedPool) -> None:
     for number in range(3):
         strike(world, 60 + number, number, cure="hardware")
 
 
-def the_same_again(world: World) -> None:
+def the_same_again(world: SimulatedPool) -> None:
     strike(world, 60)
     strike(world, 3 * HOUR)
 
 
-def a_report_of_an_old_boot(world: World) -> None:
+def a_report_of_an_old_boot(world: SimulatedPool) -> None:
     node = next(iter(world.fleet.nodes.values()))
     event = world.fleet._event(node, OFF_THE_BUS, 30.0)
     stale = event.model_copy(update={"boot_id": "an-old-boot", "observed_at": world.fleet._moment(-7_200.0)})
     world.agenda.at(60, lambda: world._report(stale))
 
 
-def it_reboots_by_itself_while_a_human_is_asked(world: World) -> None:
+def it_reboots_by_itself_while_a_human_is_asked(world: SimulatedPool) -> None:
     strike(world, 60)
     world.agenda.at(120, lambda: world.fleet.reboot(next(iter(world.fleet.nodes.values()))))
 
 
-def a_gang_loses_a_node(world: World, kind: Kind = NVLINK, cure: str = "hardware") -> None:
+def a_gang_loses_a_node(world: SimulatedPool, kind: Kind = NVLINK, cure: str = "hardware") -> None:
     def now() -> None:
         busy = next(node for node in world.fleet.nodes.values() if world.work._on_node.get(node.node_id))
         world.fleet.strike(busy, kind)
-        busy.fault = Fault(kind, cure)
+        busy.fault = SimulatedFault(kind, cure)
 
     world.agenda.at(2 * HOUR, now)
 
 
-def a_gang_loses_a_node_while_another_bears_no_name(world: World) -> None:
+def a_gang_loses_a_node_while_another_bears_no_name(world: SimulatedPool) -> None:
     """A human has given the other one back while the gang was down, and so its job's name is gone."""
 
     def now() -> None:
         other, broken, *_ = (node for node in world.fleet.nodes.values() if world.work._on_node.get(node.node_id))
         assert world.nodes.save(replace(world.nodes.nodes[other.node_id], job_id=None))
         world.fleet.strike(broken, NVLINK)
-        broken.fault = Fault(NVLINK, "hardware")
+        broken.fault = SimulatedFault(NVLINK, "hardware")
 
     world.agenda.at(2 * HOUR, now)
 
 
-def _first(world: World) -> str:
+def _first(world: SimulatedPool) -> str:
     return next(iter(world.fleet.nodes))
 
 
-def a_node_that_people_have_drained_fails(world: World) -> None:
+def a_node_that_people_have_drained_fails(world: SimulatedPool) -> None:
     world.scheduler.drain_by_people(_first(world))
     world.co_tenants.drained.add(_first(world))
     strike(world, 60)
 
 
-def a_node_with_a_task_of_others_fails(world: World) -> None:
+def a_node_with_a_task_of_others_fails(world: SimulatedPool) -> None:
     unmanaged_task = UnmanagedTask("task-of-others", "eval:1", may_be_stopped=True)
     world.scheduler.unmanaged[unmanaged_task.task_id] = (_first(world), unmanaged_task)
     strike(world, 60)
 
 
-def submit(world: World, *sizes: int, may_requeue: bool = True) -> None:
+def submit(world: SimulatedPool, *sizes: int, may_requeue: bool = True) -> None:
     """Jobs of the cluster, of so many nodes each."""
     assert world.parts.cluster is not None
     for size in sizes:
         world.parts.cluster.submit(size, 5 * HOUR, may_requeue=may_requeue)
 
 
-def a_job_on_all_nodes_loses_one(world: World) -> None:
+def a_job_on_all_nodes_loses_one(world: SimulatedPool) -> None:
     submit(world, 6)
     strike(world, 600)
 
 
-def a_gang_on_half_of_the_nodes_loses_two(world: World) -> None:
+def a_gang_on_half_of_the_nodes_loses_two(world: SimulatedPool) -> None:
     """One after the other, and both for good: it has room on the others."""
     submit(world, 3)
 
@@ -161,13 +161,13 @@ def a_gang_on_half_of_the_nodes_loses_two(world: World) -> None:
         [gang] = world.parts.cluster.jobs.values()
         node = world.fleet.nodes[gang.nodes[0]]
         world.fleet.strike(node, NVLINK)
-        node.fault = Fault(NVLINK, "hardware")
+        node.fault = SimulatedFault(NVLINK, "hardware")
 
     world.agenda.at(600, breaks)
     world.agenda.at(2 * HOUR, breaks)
 
 
-def a_node_breaks_while_jobs_run_on_all_others(world: World) -> None:
+def a_node_breaks_while_jobs_run_on_all_others(world: SimulatedPool) -> None:
     submit(world, *[1] * 6)
     strike(world, 600, cure="hardware")
 
@@ -180,12 +180,12 @@ OPTED_OUT = ACT.model_copy(update={"opted_out": {"mi-2b3ec911000000000": "it is 
 APPROVE = ACT.model_copy(update={"default_pool": PoolPolicy(mode=Mode.approve, budget=Budget(max_nodes=2))})
 TRAINS = Work(share=0.7, gang_nodes=4, days=5)
 SLURM = SlurmJobs(share=0.0)  # the jobs are those that a case submits
-KUBERNETES = KubernetesJobs(share=0.0, most_restarts=(1,), services=0, bare=0.0)
+KUBERNETES = KubernetesWork(share=0.0, most_restarts=(1,), services=0, bare=0.0)
 
 
 _SERVICES = "nodeheal.services."
 it_is_given_back_unwritten = set_to((f"{_SERVICES}recovery.return_to_service._save_proven", lambda *_: None))
-CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Jobs]] = {
+CASES: dict[str, tuple[Break, Callable[[SimulatedPool], None], RecoveryPolicy, Jobs]] = {
     "one_open_incident_a_node": (
         set_to((f"{_SERVICES}intake.ingest._is_abandoned", lambda node, ports: True)),
         two_faults_at_once,

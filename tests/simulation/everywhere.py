@@ -10,10 +10,10 @@ from typing import Any
 
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.simulation.injected_failures import How, InjectedFailure, can_be_refused
-from nodeheal.simulation.report import Report
+from nodeheal.simulation.report import SimulationReport
 from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import schedule
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 from tests.support.places import Place, place_called
 from tests.support.reads import READS
 
@@ -42,7 +42,7 @@ class Way:
 class Recorder:
     """Watches one run: at which of its calls it came to which place first."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedPool) -> None:
         self._world, self._call = world, world.hazards.call
         self.seen: dict[Place, int] = {}
         world.hazards.call = self._watch  # type: ignore[method-assign, assignment]
@@ -55,12 +55,14 @@ class Recorder:
         return self._call(name, *given)
 
 
-def run(which: Numbered, injected_failures: tuple[InjectedFailure, ...] = ()) -> tuple[Report, dict[Place, int], int]:
+def run(
+    which: Numbered, injected_failures: tuple[InjectedFailure, ...] = ()
+) -> tuple[SimulationReport, dict[Place, int], int]:
     """This schedule with these injected failures.
 
     Returns what came of it, which places it came to by which calls, and how many calls it made.
     """
-    world = World(replace(schedule(*which), injected_failures=injected_failures))
+    world = SimulatedPool(replace(schedule(*which), injected_failures=injected_failures))
     recorder = Recorder(world)
     return run_world(world), recorder.seen, world.hazards.calls
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.simulation.asl import Ask, Delay, Done, Execution, Failure, Move
+from nodeheal.simulation.asl import Ask, Delay, Done, Execution, Move, TaskFailure
 from nodeheal.simulation.definition import NoStateMachines, Unknown, load, read
 from nodeheal.simulation.expressions import Expression, Template
 
@@ -51,15 +51,15 @@ def test_a_retry_waits_longer_each_time_and_comes_with_a_new_token() -> None:
 
     delays, tokens = [], []
     for _ in range(3):
-        delays.append(_delay(execution.fail(Failure("Busy"))))
+        delays.append(_delay(execution.fail(TaskFailure("Busy"))))
         again = execution.go_on()
         assert isinstance(again, Ask)
         tokens.append(again.token)
-    given_up = execution.fail(Failure("Busy"))
+    given_up = execution.fail(TaskFailure("Busy"))
 
     assert delays == [2, 6, 10]
     assert tokens == ["token-1", "token-2", "token-3"]
-    assert given_up == Done(failure=Failure("Busy"), is_caught=False)
+    assert given_up == Done(failure=TaskFailure("Busy"), is_caught=False)
 
 
 def test_full_jitter_draws_a_part_of_the_delay() -> None:
@@ -67,7 +67,7 @@ def test_full_jitter_draws_a_part_of_the_delay() -> None:
     execution = _execution({"StartAt": "Work", "States": {"Work": task, "Over": {"Type": "Succeed"}}}, jitter=0.25)
     execution.begin()
 
-    assert _delay(execution.fail(Failure("Busy"))) == 0.5
+    assert _delay(execution.fail(TaskFailure("Busy"))) == 0.5
 
 
 def test_a_timeout_is_caught_by_its_name_and_not_as_a_failed_task() -> None:
@@ -76,7 +76,7 @@ def test_a_timeout_is_caught_by_its_name_and_not_as_a_failed_task() -> None:
     execution = _execution({"StartAt": "Work", "States": states})
     execution.begin()
 
-    assert execution.fail(Failure("States.Timeout")) == Done("States.Timeout")
+    assert execution.fail(TaskFailure("States.Timeout")) == Done("States.Timeout")
 
 
 @pytest.mark.parametrize(

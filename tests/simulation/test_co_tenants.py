@@ -17,7 +17,7 @@ from nodeheal.services.recovery import retire_broken
 from nodeheal.simulation.co_tenants import observing
 from nodeheal.simulation.schedules import schedule
 from nodeheal.simulation.setting import CALM, DAY, NOBODY, OperatorTimes, Others, Setting, Work
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 from tests.simulation.builders import HOUR, NVLINK
 from tests.simulation.cases import ACT, strike
 from tests.without import without
@@ -30,9 +30,9 @@ KINDS = {"guest", "drained by people", "observes", "drill", "pauses"}  # as the 
 Cut = tuple[Callable[..., object], str, str]
 
 
-def crowd(policy: RecoveryPolicy = ACT, provider: Provider = Provider.hybrid, **others: float) -> World:
+def crowd(policy: RecoveryPolicy = ACT, provider: Provider = Provider.hybrid, **others: float) -> SimulatedPool:
     """A calm pool with these others in it."""
-    return World(
+    return SimulatedPool(
         Setting(
             nodes=6,
             days=1,
@@ -47,26 +47,26 @@ def crowd(policy: RecoveryPolicy = ACT, provider: Provider = Provider.hybrid, **
     )
 
 
-def a_paused_node(world: World) -> None:
+def a_paused_node(world: SimulatedPool) -> None:
     for name in world.fleet.nodes:
         pause_node(name, 10**6, "ada: works there since 0", world.raw)
 
 
-def a_paused_pool(world: World) -> None:
+def a_paused_pool(world: SimulatedPool) -> None:
     pause_pool(world.setting.pool, 10**6, "ada: works there since 0", world.raw)
 
 
-def a_pool_that_is_observed_by_now(world: World) -> None:
+def a_pool_that_is_observed_by_now(world: SimulatedPool) -> None:
     world.agenda.at(60, lambda: world._come_into_force(observing(world.policy)))
 
 
-def nothing_else(world: World) -> None:
+def nothing_else(world: SimulatedPool) -> None:
     """The world is as it was made."""
 
 
 _OTHER = "owner is not None and owner not in accepted"
 _OBSERVED = "mode_of(builder, fault, fault.action) is Mode.observe"
-CASES: dict[str, tuple[Callable[[], World], Callable[[World], None], Cut, str]] = {
+CASES: dict[str, tuple[Callable[[], SimulatedPool], Callable[[SimulatedPool], None], Cut, str]] = {
     "opted out": (
         lambda: crowd(opted_out=1.0),
         nothing_else,
@@ -101,7 +101,7 @@ CASES: dict[str, tuple[Callable[[], World], Callable[[World], None], Cut, str]] 
 }
 
 
-def _played(make: Callable[[], World], happen: Callable[[World], None]) -> World:
+def _played(make: Callable[[], SimulatedPool], happen: Callable[[SimulatedPool], None]) -> SimulatedPool:
     world = make()
     happen(world)
     strike(world, 600)
@@ -129,7 +129,7 @@ def test_without_its_guard_the_invariant_names_whose_it_was(name: str) -> None:
     assert any(one.invariant == "hands_off_where_told" and told in one.text for one in world.watch.violations)
 
 
-def _is_paused_before_the_broken_machine_goes() -> World:
+def _is_paused_before_the_broken_machine_goes() -> SimulatedPool:
     world = crowd(provider=Provider.ec2)
     strike(world, 60, kind=NVLINK, cure="hardware")
     world.machines.on_act = lambda verb, node_id, why: world.watch.acted(verb, node_id, why)
@@ -171,7 +171,7 @@ def test_a_drill_is_recovered_like_a_fault_where_the_policy_allows_it() -> None:
 def test_random_schedules_meet_all_of_them() -> None:
     met: set[str] = set()
     for number in range(40):
-        world = World(schedule(number))
+        world = SimulatedPool(schedule(number))
         world.advance(world.setting.days * DAY)
         met |= KINDS & world.trace.counts.keys()
         met |= {"theirs"} if world.co_tenants.theirs else set()

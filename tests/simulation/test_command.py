@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from nodeheal.cli.main import app
 from nodeheal.cli.simulated import tell
 from nodeheal.simulation import definition
-from nodeheal.simulation.report import Report
+from nodeheal.simulation.report import SimulationReport
 from tests.simulation.cases import CASES
 
 
@@ -230,8 +230,8 @@ def _begin_to(told: Any, *given: str, before: Callable[[], object] | None = None
 
 
 def test_one_node_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(Report(isolated_after_wait=[7_200.0]), "nodeheal simulate", as_json=False, latency="none")
-    tell(Report(isolated_after_wait=[7_200.0] * 1_234), "nodeheal simulate", as_json=False, latency="none")
+    tell(SimulationReport(isolated_after_wait=[7_200.0]), "nodeheal simulate", as_json=False, latency="none")
+    tell(SimulationReport(isolated_after_wait=[7_200.0] * 1_234), "nodeheal simulate", as_json=False, latency="none")
 
     told = capsys.readouterr().out
     assert "1 node, median 2.0 h" in told
@@ -290,8 +290,8 @@ def test_what_services_raised_is_told_to_people_but_for_answers_that_were_lost(
 ) -> None:
     raised = {"ingest: NoAnswer: ": 7, "sweep: KeyError: 'a'": 2, **{f"notify: {n}": 1 for n in "abc"}}
 
-    tell(Report(surprises=Counter(raised)), "nodeheal simulate", as_json=False, latency="none")
-    tell(Report(), "nodeheal simulate", as_json=False, latency="none")
+    tell(SimulationReport(surprises=Counter(raised)), "nodeheal simulate", as_json=False, latency="none")
+    tell(SimulationReport(), "nodeheal simulate", as_json=False, latency="none")
 
     one, other = (line for line in capsys.readouterr().out.splitlines() if line.startswith("services raised"))
     assert " ".join(one.split()) == (

@@ -2,15 +2,15 @@
 
 import pytest
 
-from nodeheal.simulation.gang import Gang
+from nodeheal.simulation.gang import GangProgress
 from nodeheal.simulation.setting import Work
 
 WORK = Work(checkpoint_seconds=100, write_seconds=10)
 
 
-def gang(total: float = 1_000.0) -> Gang:
+def gang(total: float = 1_000.0) -> GangProgress:
     """One that has run since 50."""
-    return Gang("job", total, began_at=0.0, running_since=50.0, first_ran_at=50.0)
+    return GangProgress("job", total, began_at=0.0, running_since=50.0, first_ran_at=50.0)
 
 
 def test_a_checkpoint_counts_when_it_has_been_written() -> None:

@@ -12,7 +12,7 @@ from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.simulation import invariants
 from nodeheal.simulation.faults import kinds
 from nodeheal.simulation.hazards import Died
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 from tests.simulation.branches import BRANCHES, NO_RESTART, ONLY_REBOOTS, every_action_is_allowed
 from tests.simulation.builders import HOUR, NVLINK
 from tests.simulation.cases import ACT, CASES, TRAINS, a_gang_loses_a_node, calm, one_fault, strike
@@ -26,7 +26,7 @@ def _broken(name: str) -> list[str]:
     return [violation.invariant for violation in world.watch.violations]
 
 
-def _played(world: World, happen: Callable[[World], None]) -> World:
+def _played(world: SimulatedPool, happen: Callable[[SimulatedPool], None]) -> SimulatedPool:
     happen(world)
     world.advance(8 * HOUR)
     world.finish(HOUR)
@@ -80,7 +80,7 @@ def test_what_one_action_may_do_in_a_pool_that_is_observed_is_no_harm() -> None:
 STOPS_TOO = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stop_start": True})})
 
 
-def _dies_after_its_reboot(world: World) -> None:
+def _dies_after_its_reboot(world: SimulatedPool) -> None:
     """The first function that has a machine rebooted is gone before it can say so."""
     one_fault(world)
     call, gone = world.hazards.call, list[str]()
@@ -117,12 +117,12 @@ ONE_RESTART = ACT.model_copy(
 )
 
 
-def _loses_a_node_twice(world: World) -> None:
+def _loses_a_node_twice(world: SimulatedPool) -> None:
     a_gang_loses_a_node(world)
     world.agenda.at(4 * HOUR, lambda: _lose_one(world))
 
 
-def _lose_one(world: World) -> None:
+def _lose_one(world: SimulatedPool) -> None:
     busy = (node for node in world.fleet.nodes.values() if world.work._on_node.get(node.node_id) and node.fault is None)
     world.fleet.strike(next(busy), NVLINK)
 
@@ -148,7 +148,7 @@ def test_a_restart_in_a_pool_that_is_only_observed_is_named(monkeypatch: Patch) 
     }
 
 
-def _its_program_fails(world: World) -> None:
+def _its_program_fails(world: SimulatedPool) -> None:
     fault = next(kind for kind in kinds() if kind.code == "31")
     busy = (node for node in world.fleet.nodes.values() if world.work._on_node.get(node.node_id))
     world.agenda.at(2 * HOUR, lambda: world.fleet.strike(next(busy), fault))
@@ -191,7 +191,7 @@ ONE_REBOOT_AN_ACCELERATOR = ACT.model_copy(
 
 @pytest.mark.parametrize("slots", [(2, 2), (2, 3)], ids=["of the same accelerator", "of another one"])
 def test_a_reboot_beyond_the_limit_of_an_accelerator_is_named(slots: tuple[int, int], monkeypatch: Patch) -> None:
-    def it_fails_twice(world: World) -> None:
+    def it_fails_twice(world: SimulatedPool) -> None:
         node = next(iter(world.fleet.nodes.values()))
         for at, slot in zip((60, 3 * HOUR), slots, strict=True):
             strike(world, at)

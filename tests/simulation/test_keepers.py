@@ -10,17 +10,17 @@ from bench.fleet.keepers import ByHand, Keeper, PollAndWait
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.simulation.agenda import EPOCH
 from nodeheal.simulation.fault_schedule import ScheduledFault, fault_schedule
-from nodeheal.simulation.faults import Fault
+from nodeheal.simulation.faults import SimulatedFault
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.latency import LATENCIES
 from nodeheal.simulation.setting import DAY, OperatorTimes, Setting, Work
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 from tests.simulation.builders import HOUR, OFF_THE_BUS, PAGE_SECONDS, POWER, quiet
 
 QUIET = quiet(6, 4, operators=OperatorTimes(page_seconds=PAGE_SECONDS, repair_seconds=2 * DAY, spread=0.0))
 
 
-def struck(keeper: Keeper, fault: Fault, number: int = 0, at: float = 10 * HOUR) -> GroundTruth:
+def struck(keeper: Keeper, fault: SimulatedFault, number: int = 0, at: float = 10 * HOUR) -> GroundTruth:
     """The node that will get this fault then, after it has been let run until shortly before."""
     node = list(keeper.fleet.nodes.values())[number]
     keeper.agenda.at(at, lambda: keeper.fleet._break(node, fault))
@@ -38,7 +38,7 @@ def restarted_after(keeper: Keeper, at: float = 10 * HOUR) -> float:
 
 def test_a_human_restarts_the_job_elsewhere_after_the_time_that_a_page_takes() -> None:
     keeper = ByHand(QUIET)
-    node = struck(keeper, Fault(OFF_THE_BUS, "hardware"))
+    node = struck(keeper, SimulatedFault(OFF_THE_BUS, "hardware"))
 
     took = restarted_after(keeper)
 
@@ -49,7 +49,7 @@ def test_a_human_restarts_the_job_elsewhere_after_the_time_that_a_page_takes() -
 
 def test_who_polls_finds_a_fault_within_its_interval_and_waits_for_the_node() -> None:
     keeper = PollAndWait(QUIET, poll_seconds=60.0)
-    node = struck(keeper, Fault(OFF_THE_BUS, "reboot"))
+    node = struck(keeper, SimulatedFault(OFF_THE_BUS, "reboot"))
     keeper.agenda.run(10 * HOUR + 75)  # a rank ends within seconds, and a look comes within 60
 
     assert node.node_id in keeper.away
@@ -64,7 +64,7 @@ def test_who_polls_takes_another_node_when_it_has_waited_long_enough(
     wait_seconds: float, least: float, most: float
 ) -> None:
     keeper = PollAndWait(QUIET, wait_seconds=wait_seconds)
-    node = struck(keeper, Fault(POWER, "hardware"))
+    node = struck(keeper, SimulatedFault(POWER, "hardware"))
 
     took = restarted_after(keeper)
 
@@ -75,7 +75,7 @@ def test_who_polls_takes_another_node_when_it_has_waited_long_enough(
 @pytest.mark.parametrize("kind", [ByHand, PollAndWait])
 def test_what_a_reboot_does_not_mend_is_repaired_by_people_days_later(kind: type[Keeper]) -> None:
     keeper = kind(QUIET)
-    node = struck(keeper, Fault(POWER, "hardware"))
+    node = struck(keeper, SimulatedFault(POWER, "hardware"))
 
     keeper.agenda.run(10 * HOUR + 1.9 * DAY)
     was_away = node.node_id in keeper.away
@@ -114,7 +114,11 @@ def test_all_of_them_meet_the_same_faults_as_nodeheal() -> None:
     met: dict[str, list[tuple[float, str, str]]] = {}
     for name in ("nodeheal", "by hand", "poll"):
         keeper = (
-            World(setting) if name == "nodeheal" else ByHand(setting) if name == "by hand" else PollAndWait(setting)
+            SimulatedPool(setting)
+            if name == "nodeheal"
+            else ByHand(setting)
+            if name == "by hand"
+            else PollAndWait(setting)
         )
         heard = met[name] = []
         told = keeper.fleet._trace.tell
@@ -139,7 +143,7 @@ def test_at_both_latencies_a_fleet_meets_the_same_faults() -> None:
     met = []
     for latency in LATENCIES.values():
         lines: list[str] = []
-        world = World(replace(setting, latency=latency), lines.append)
+        world = SimulatedPool(replace(setting, latency=latency), lines.append)
         world.advance(setting.days * DAY)
         met.append({line for line in lines if line[23:].split()[0] == "fault"})
 
@@ -148,9 +152,9 @@ def test_at_both_latencies_a_fleet_meets_the_same_faults() -> None:
 
 
 def test_a_machine_that_was_launched_meets_the_faults_of_the_one_that_it_replaces() -> None:
-    fleet = World(replace(QUIET, provider=Provider.ec2)).fleet
+    fleet = SimulatedPool(replace(QUIET, provider=Provider.ec2)).fleet
     gone, other = list(fleet.nodes)[:2]
-    strike = ScheduledFault(0.0, 0.0, Fault(OFF_THE_BUS, "hardware"), is_wide=False)
+    strike = ScheduledFault(0.0, 0.0, SimulatedFault(OFF_THE_BUS, "hardware"), is_wide=False)
     fleet.launch("i-0launched", 0.0)
     fleet.come_up(fleet.nodes["i-0launched"])
     fleet.terminate(gone)

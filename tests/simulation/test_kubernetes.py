@@ -16,8 +16,8 @@ from nodeheal.services.recovery import unmanaged_tasks
 from nodeheal.simulation.kubernetes import KubernetesCluster
 from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import run_some, schedule
-from nodeheal.simulation.setting import KubernetesJobs
-from nodeheal.simulation.world import World
+from nodeheal.simulation.setting import KubernetesWork
+from nodeheal.simulation.world import SimulatedPool
 from tests.simulation.builders import HOUR
 from tests.simulation.cases import (
     ACT,
@@ -33,37 +33,37 @@ SCHEDULES = range(60)
 QUICK = ACT.model_copy(update={"deadlines": ACT.deadlines.model_copy(update={"isolate_seconds": 60})})
 
 
-def _cluster(world: World) -> KubernetesCluster:
+def _cluster(world: SimulatedPool) -> KubernetesCluster:
     assert isinstance(world.parts.cluster, KubernetesCluster)
     return world.parts.cluster
 
 
 def _played(
-    happen: Callable[[World], None],
-    jobs: KubernetesJobs = KUBERNETES,
+    happen: Callable[[SimulatedPool], None],
+    jobs: KubernetesWork = KUBERNETES,
     until: float = 8 * HOUR,
     policy: RecoveryPolicy = ACT,
-) -> World:
+) -> SimulatedPool:
     world = calm(policy, jobs)
     happen(world)
     world.advance(until)
     return world
 
 
-def _a_person_cordons_again_under_our_taint(world: World) -> None:
+def _a_person_cordons_again_under_our_taint(world: SimulatedPool) -> None:
     one_fault(world)
     name = next(iter(world.fleet.nodes))
     world.agenda.at(120, lambda: _cluster(world).cordon(name, is_to_be=False))
     world.agenda.at(180, lambda: _cluster(world).cordon(name))
 
 
-def _the_node_of_a_gang_panics(world: World) -> None:
+def _the_node_of_a_gang_panics(world: SimulatedPool) -> None:
     """Its pods there end when it is up again, minutes later."""
     a_job_on_all_nodes_loses_one(world)
     world.agenda.at(601, lambda: world.fleet.reboot(next(iter(world.fleet.nodes.values()))))
 
 
-def _the_answer_to_a_resume_is_lost(world: World) -> None:
+def _the_answer_to_a_resume_is_lost(world: SimulatedPool) -> None:
     a_job_on_all_nodes_loses_one(world)
     patch, lost = _cluster(world).patch, list[str]()
 
@@ -78,7 +78,7 @@ def _the_answer_to_a_resume_is_lost(world: World) -> None:
 
 
 # Invariants that are not Kubernetes' alone: what is taken away, what happens then, and in which cluster.
-CASES: dict[str, tuple[str, Break, Callable[[World], None], KubernetesJobs]] = {
+CASES: dict[str, tuple[str, Break, Callable[[SimulatedPool], None], KubernetesWork]] = {
     "a cordon from while it stood": (
         "what_people_drained_stays_drained",
         cut(nodes.is_cordon_ours, "_cordoned_by(node_object) in (MANAGER, *_NOBODY)", "True"),
@@ -154,7 +154,7 @@ def test_random_schedules_over_nodes_of_kubernetes_break_no_invariant() -> None:
 def test_and_what_they_are_about_happens_in_them() -> None:
     counts, endings = Counter[str](), Counter[str]()
     for number in SCHEDULES:
-        world = World(schedule(number, SchedulerKind.KUBERNETES))
+        world = SimulatedPool(schedule(number, SchedulerKind.KUBERNETES))
         endings += run_world(world).endings
         counts += world.trace.counts
         counts["suspended by nodeheal"] += len(world.watch.requeues)

@@ -4,7 +4,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.cloud import CALL_SECONDS, Throttles
 from nodeheal.simulation.setting import DAY, Quotas
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 from tests.simulation.builders import HOUR, POWER, quiet
 
 
@@ -38,7 +38,7 @@ def test_what_a_functions_calls_took_is_not_there_for_the_next_one() -> None:
 
 
 def test_a_gang_larger_than_the_burst_of_a_quota_starts() -> None:
-    world = World(quiet(128, 120, is_strict=False))
+    world = SimulatedPool(quiet(128, 120, is_strict=False))
 
     world.advance(HOUR)
 
@@ -47,7 +47,7 @@ def test_a_gang_larger_than_the_burst_of_a_quota_starts() -> None:
 
 
 def test_a_human_retires_a_node_that_stays_dark_and_the_job_goes_on_without_it() -> None:
-    world = World(quiet(8, 6))
+    world = SimulatedPool(quiet(8, 6))
     world.advance(HOUR)
     (gang,) = world.work._gangs.values()
     dark = next(iter(gang.ranks.values())).node

@@ -10,9 +10,9 @@ import pytest
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPolicy
-from nodeheal.simulation.faults import Fault
-from nodeheal.simulation.outages import Outage, Service
-from nodeheal.simulation.world import World
+from nodeheal.simulation.faults import SimulatedFault
+from nodeheal.simulation.outages import AwsService, Outage
+from nodeheal.simulation.world import SimulatedPool
 from tests.simulation.builders import HOUR, OFF_THE_BUS, quiet
 
 ACT = RecoveryPolicy(
@@ -22,18 +22,18 @@ ACT = RecoveryPolicy(
 BEGINS = 2 * HOUR
 
 
-def struck(service: Service, *times: float) -> World:
+def struck(service: AwsService, *times: float) -> SimulatedPool:
     """A pool of eight nodes, four of them with a job, whose nodes lose a GPU at these times, each another node.
 
     Nobody reads a page, and nobody redrives: what heals, heals by itself.
     """
     people = replace(quiet(8, 4).operators, page_seconds=1e9, round_seconds=1e9)
-    world = World(quiet(8, 4, days=1, policy=ACT, outages=(Outage(service, BEGINS),), operators=people))
+    world = SimulatedPool(quiet(8, 4, days=1, policy=ACT, outages=(Outage(service, BEGINS),), operators=people))
     nodes = list(world.fleet.nodes.values())
 
     def strike(number: int) -> None:
         world.fleet.strike(nodes[number], OFF_THE_BUS)
-        nodes[number].fault = Fault(OFF_THE_BUS, "reboot")
+        nodes[number].fault = SimulatedFault(OFF_THE_BUS, "reboot")
 
     for number, at in enumerate(times):
         world.agenda.at(at, lambda number=number: strike(number))  # type: ignore[misc]
@@ -42,17 +42,17 @@ def struck(service: Service, *times: float) -> World:
     return world
 
 
-def is_healed(world: World, node_id: str) -> bool:
+def is_healed(world: SimulatedPool, node_id: str) -> bool:
     in_service = world.nodes.nodes[node_id].state in (NodeState.HEALTHY, NodeState.PROBATION)
     return in_service and world.fleet.nodes[node_id].fault is None
 
 
-def is_healed_or_handed_over(world: World, node_id: str) -> bool:
+def is_healed_or_handed_over(world: SimulatedPool, node_id: str) -> bool:
     return is_healed(world, node_id) or world.nodes.nodes[node_id].state is NodeState.QUARANTINED
 
 
-@pytest.mark.parametrize("service", Service)
-def test_faults_within_an_outage_are_healed_once_it_is_over(service: Service) -> None:
+@pytest.mark.parametrize("service", AwsService)
+def test_faults_within_an_outage_are_healed_once_it_is_over(service: AwsService) -> None:
     world = struck(service, BEGINS + 60, BEGINS + 1_800, BEGINS + 3_500)
 
     incidents = world.incidents.incidents.values()
@@ -64,10 +64,10 @@ def test_faults_within_an_outage_are_healed_once_it_is_over(service: Service) ->
     assert world.bus.dead == 0
 
 
-@pytest.mark.parametrize("service", Service)
+@pytest.mark.parametrize("service", AwsService)
 @pytest.mark.parametrize("before", [1.0, 30.0, 120.0, 400.0])
 def test_a_recovery_that_an_outage_breaks_off_is_healed_or_a_persons_and_never_repeated(
-    service: Service, before: float
+    service: AwsService, before: float
 ) -> None:
     world = struck(service, BEGINS - before)
 

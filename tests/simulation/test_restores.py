@@ -14,7 +14,7 @@ from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPoli
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.simulation.restores import Restore
 from nodeheal.simulation.setting import CALM, Setting, Work
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 from tests.simulation.builders import HOUR, quiet
 
 ACT = RecoveryPolicy(
@@ -25,7 +25,7 @@ RESTORED_AT = (5 * HOUR, 11 * HOUR, 17 * HOUR)
 SEEDS = range(1, 7)
 
 
-def restored(seed: int, provider: Provider = Provider.hybrid) -> World:
+def restored(seed: int, provider: Provider = Provider.hybrid) -> SimulatedPool:
     """A day of a pool of sixteen nodes with three short jobs, on which something fails two or three times an hour."""
     setting = Setting(
         nodes=16,
@@ -39,7 +39,7 @@ def restored(seed: int, provider: Provider = Provider.hybrid) -> World:
         operators=replace(quiet(16, 4).operators, repair_seconds=2 * HOUR),
         restores=tuple(Restore(at, at - HOUR) for at in RESTORED_AT),
     )
-    world = World(setting)
+    world = SimulatedPool(setting)
     world.advance(24 * HOUR)
     world.finish(48 * HOUR)
     return world
@@ -70,7 +70,7 @@ def test_nobody_acts_between_the_restore_and_the_end_of_reconcile() -> None:
         nodes=16, days=1, policy=ACT, faults_a_node_day=24, cloud=CALM, restores=(Restore(5 * HOUR, 4 * HOUR),)
     )
     setting = replace(setting, operators=replace(setting.operators, page_seconds=HOUR))
-    world = World(setting, lines.append)
+    world = SimulatedPool(setting, lines.append)
     world.advance(5 * HOUR)
     act = world.watch.acted
 

@@ -11,7 +11,7 @@ from nodeheal.simulation import schedules
 from nodeheal.simulation.runner import pools_of, run_all, run_traced, run_world
 from nodeheal.simulation.schedules import run_schedule, run_some, schedule
 from nodeheal.simulation.setting import DAY, Setting
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 
 BATCHES, IN_A_BATCH = 5, 150
 
@@ -66,7 +66,7 @@ def test_no_schedule_breaks_an_invariant_where_gpus_are_reset_first() -> None:
 def test_a_reset_mends_some_faults_and_others_take_a_reboot() -> None:
     acts: Counter[str] = Counter()
     for number in range(40):
-        world = World(schedule(number, resets=True))
+        world = SimulatedPool(schedule(number, resets=True))
         run_world(world)
         for of_node in world.watch.acts.values():
             verbs = {act.incident_id: "" for act in of_node}
@@ -166,7 +166,7 @@ def test_schedules_differ_in_everything_that_matters() -> None:
 def test_a_sweep_every_minute_finds_nothing_that_the_ones_that_are_run_miss() -> None:
     """Why the others may be left out."""
     setting = replace(schedule(3), days=1.0, nodes=12, faults_a_node_day=0.5)
-    few, all_of_them = World(setting), World(setting)
+    few, all_of_them = SimulatedPool(setting), SimulatedPool(setting)
     for minute in range(1_440):
         all_of_them.agenda.at(minute * 60.0, lambda: _sweep(all_of_them))
 
@@ -177,13 +177,13 @@ def test_a_sweep_every_minute_finds_nothing_that_the_ones_that_are_run_miss() ->
     assert _stories(few) == _stories(all_of_them)
 
 
-def _sweep(world: World) -> None:
+def _sweep(world: SimulatedPool) -> None:
     """As the services have it, past the hazards: a draw more would make another run."""
     world.runs["sweep"] += 1
     sweep(world.raw, world.policy)
 
 
-def _stories(world: World) -> list[tuple[str, str | None]]:
+def _stories(world: SimulatedPool) -> list[tuple[str, str | None]]:
     return [(one.incident_id, one.ending) for one in world.incidents.incidents.values()]
 
 

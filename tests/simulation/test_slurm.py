@@ -17,7 +17,7 @@ from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import run_some, schedule
 from nodeheal.simulation.setting import Setting, SlurmJobs, on_cluster
 from nodeheal.simulation.slurm import SimSlurm, SlurmCluster
-from nodeheal.simulation.world import MASS_FAILURE_AT, World
+from nodeheal.simulation.world import MASS_FAILURE_AT, SimulatedPool
 from tests.simulation.builders import HOUR
 from tests.simulation.cases import (
     ACT,
@@ -33,23 +33,23 @@ from tests.without import without
 SCHEDULES = range(60)
 
 
-def _played(happen: Callable[[World], None], jobs: SlurmJobs = SLURM, until: float = 8 * HOUR) -> World:
+def _played(happen: Callable[[SimulatedPool], None], jobs: SlurmJobs = SLURM, until: float = 8 * HOUR) -> SimulatedPool:
     world = calm(ACT, jobs)
     happen(world)
     world.advance(until)
     return world
 
 
-def _cluster(world: World) -> SlurmCluster:
+def _cluster(world: SimulatedPool) -> SlurmCluster:
     assert isinstance(world.parts.cluster, SlurmCluster)
     return world.parts.cluster
 
 
-def _told(world: World) -> set[tuple[str, str]]:
+def _told(world: SimulatedPool) -> set[tuple[str, str]]:
     return {(one.invariant, one.text.partition(" (")[0]) for one in world.watch.violations}
 
 
-def _a_job_of_somebody_who_has_not_agreed(world: World) -> None:
+def _a_job_of_somebody_who_has_not_agreed(world: SimulatedPool) -> None:
     submit(world, 6, may_requeue=False)
     strike(world, 600)
 
@@ -111,7 +111,7 @@ def test_a_node_that_a_person_has_drained_is_healed_and_stays_drained() -> None:
 def test_forty_nodes_that_fail_at_once_are_all_drained_by_one_slow_controller(nodes: int, share: float) -> None:
     """Its SSM agent works on five commands at a time, and one that nobody waits for any more holds a worker, too."""
     setting = settings_of(Setting(nodes=nodes + 20, mass_failure=nodes))["raised"]
-    world = World(on_cluster(setting, SlurmJobs(share=share, days=30, most_nodes=1, requeueable=1.0)))
+    world = SimulatedPool(on_cluster(setting, SlurmJobs(share=share, days=30, most_nodes=1, requeueable=1.0)))
 
     world.advance(MASS_FAILURE_AT + 600)
 
@@ -141,7 +141,7 @@ def test_random_schedules_over_nodes_of_slurm_break_no_invariant() -> None:
 def test_and_what_they_are_about_happens_in_them() -> None:
     counts, endings = Counter[str](), Counter[str]()
     for number in SCHEDULES:
-        world = World(schedule(number, SchedulerKind.SLURM))
+        world = SimulatedPool(schedule(number, SchedulerKind.SLURM))
         endings += run_world(world).endings
         counts += world.trace.counts
         counts["requeued by nodeheal"] += len(world.watch.requeues)

@@ -5,15 +5,15 @@ from dataclasses import replace
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.simulation.schedules import schedule
 from nodeheal.simulation.setting import Work
-from nodeheal.simulation.world import World
+from nodeheal.simulation.world import SimulatedPool
 from tests.simulation.builders import HOUR, quiet
 
 RACKS = 4
 
 
-def failed(provider: Provider = Provider.hybrid, nodes: int = 8) -> World:
+def failed(provider: Provider = Provider.hybrid, nodes: int = 8) -> SimulatedPool:
     """Racks of two nodes; the switch of the first two of them fails after a minute."""
-    world = World(replace(quiet(nodes, 2, work=Work(share=0)), racks_of=2, days=1, provider=provider))
+    world = SimulatedPool(replace(quiet(nodes, 2, work=Work(share=0)), racks_of=2, days=1, provider=provider))
     rack = next(iter(world.fleet.nodes.values())).rack
     world.agenda.at(60, lambda: world.switches.fail(rack))
     return world

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from nodeheal.agent.checks.check import Check, CheckResult, Problem, State, always
-from nodeheal.agent.checks.check_ipc import Answer, answer_of, dumped
+from nodeheal.agent.checks.check import NodeCheck, NodeCheckResult, Problem, State, always
+from nodeheal.agent.checks.check_ipc import ProcessAnswer, answer_of, dumped
 from nodeheal.agent.checks.check_scheduler import FIRST_LOOKS_WITHIN_SECONDS
 from nodeheal.agent.runtime.config import load
 from nodeheal.agent.runtime.loop import Agent
@@ -18,7 +18,7 @@ from tests.support.agent_fakes import (
     NodeFolder,
 )
 
-CHECK = Check("gpus", "a test", 60.0, 5.0, always, lambda *_: CheckResult())
+CHECK = NodeCheck("gpus", "a test", 60.0, 5.0, always, lambda *_: NodeCheckResult())
 
 
 REMAP = [Problem(Finding(Family.host, "disk_full", component, "no room"), "no room") for component in ("a", "b")]
@@ -31,7 +31,7 @@ class FakeLooks:
         self.terms = (CHECK.terms,)
         self.descriptor = -1
         self.is_closed = False
-        self.look = CheckResult()
+        self.look = NodeCheckResult()
         self.due_in_seconds = 1000.0
         self._asked = 0
         self.asked_ever = 0
@@ -40,9 +40,9 @@ class FakeLooks:
         self._asked += 1
         self.asked_ever += 1
 
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Iterator[ProcessAnswer]:
         asked, self._asked = self._asked, 0
-        yield from [answer_of(dumped(Answer("gpus", self.look)))] * asked
+        yield from [answer_of(dumped(ProcessAnswer("gpus", self.look)))] * asked
 
     def due_in(self) -> float:
         return self.due_in_seconds
@@ -60,7 +60,7 @@ class Run:
         sender = Sender(self.spool, None, clock)  # type: ignore[arg-type]  # never started
         self.agent = Agent(load(node.config_file), self.spool, sender, clock, self.looks)  # type: ignore[arg-type]
 
-    def look(self, look: CheckResult, times: int = 1) -> None:
+    def look(self, look: NodeCheckResult, times: int = 1) -> None:
         self.looks.look = look
         for _ in range(times):
             self.time.seconds += CHECK.interval_seconds + FIRST_LOOKS_WITHIN_SECONDS

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import uvicorn
 
-from nodeheal.adapters.aws.finding import GOOD, Finding
+from nodeheal.adapters.aws.finding import GOOD, DoctorFinding
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
@@ -81,7 +81,7 @@ def deployment_of(client: Client, **changes: Any) -> Deployment:
         client.read_policy,
         _in_words,
         documents=lambda: documents,
-        look=lambda: iter([Finding("credentials", GOOD, "user/ada in us-east-1")]),
+        look=lambda: iter([DoctorFinding("credentials", GOOD, "user/ada in us-east-1")]),
         manifests=lambda: KubernetesManifests(EksClusters(_no_client)),
     )
     return replace(deployment, **changes)

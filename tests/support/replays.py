@@ -8,7 +8,7 @@ import pytest
 
 from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.services.operators.replay import Clock, Pace, Past, Replay, Replayed, in_order
+from nodeheal.services.operators.replay import Pace, Past, Replay, ReplayClock, Replayed, in_order
 from tests.support.builders import ACT, NOW, xid
 
 A, B, C = xid().node_id, "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
@@ -29,7 +29,7 @@ def fault(code: int = 79, node_id: str = A, seconds: float = 0, job: str | None 
 
 
 def replayed(*past: Past, policy: RecoveryPolicy = ACT, pace: Pace | None = None) -> Replayed:
-    clock = Clock()
+    clock = ReplayClock()
     world = Replay(policy, memory_ports(clock), clock, pace)
     for one in in_order(past):
         world.take(one)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from nodeheal.simulation.asl import Ask, Delay, Done, Execution, Failure, Move, Watcher
+from nodeheal.simulation.asl import Ask, Delay, Done, Execution, Move, TaskFailure, Watcher
 from nodeheal.simulation.definition import STATE_MACHINES, Definition, load, read
 
 __all__ = [
@@ -134,7 +134,7 @@ def _go_on(execution: Execution, move: Ask | Delay, answers: dict[str, Answer], 
     if answer is STOPPED:
         raise _Stopped
     if isinstance(answer, Error):
-        return execution.fail(Failure(answer.name, answer.cause))
+        return execution.fail(TaskFailure(answer.name, answer.cause))
     return execution.answer(answer)
 
 

@@ -39,7 +39,7 @@ def beats(
         known = store.beats.get(given.who)
         store.beats[given.who] = replace(given, wanted_seconds=known.wanted_seconds if known else None)
     else:
-        asked = agent.request(given.who, agent.Heartbeat(boot, given.at.timestamp(), 60.0, PUBLIC_KEY))
+        asked = agent.request(given.who, agent.HeartbeatContent(boot, given.at.timestamp(), 60.0, PUBLIC_KEY))
         client_of(ports).update_item(**asked)
     return given
 
@@ -51,7 +51,7 @@ def pod_beats(ports: Ports, pod: AgentPod, seconds: float = 0) -> Heartbeat:
     if isinstance(store, MemoryHeartbeats):
         store.beats[given.who] = given
     else:
-        asked = agent.request(given.who, agent.Heartbeat("boot-1", given.at.timestamp(), 60.0, PUBLIC_KEY))
+        asked = agent.request(given.who, agent.HeartbeatContent("boot-1", given.at.timestamp(), 60.0, PUBLIC_KEY))
         client_of(ports).update_item(**asked)
     return given
 

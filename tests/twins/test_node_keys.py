@@ -37,7 +37,7 @@ class Table:
         return self.client.get_item(**asked)
 
     def publishes(self, who: str) -> str:
-        self.client.update_item(**agent.request(who, agent.Heartbeat("boot-1", 0.0, 60.0, PUBLIC_KEY)))
+        self.client.update_item(**agent.request(who, agent.HeartbeatContent("boot-1", 0.0, 60.0, PUBLIC_KEY)))
         return PUBLIC_KEY.key_id
 
 

@@ -18,7 +18,7 @@ from botocore.exceptions import (
 from typer.testing import CliRunner
 
 from nodeheal.adapters.aws.account import Account, examine
-from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, DoctorFinding
 from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.adapters.schedulers import registrations
 from nodeheal.adapters.slurm.account_look import slurm_look
@@ -359,13 +359,13 @@ ROLE_STACK = {
 }
 
 
-def about_nodes(*nodes: Node, reads: list[str] | None = None, **answers: Any) -> list[Finding]:
+def about_nodes(*nodes: Node, reads: list[str] | None = None, **answers: Any) -> list[DoctorFinding]:
     """What is found about the nodes of the pool demo."""
     subjects = ("nodes of demo", "nodes", "machines", "pool demo", "SSM tier")
     return [one for one in examined(*nodes, reads=reads, **answers) if one.what in subjects]
 
 
-def examined(*nodes: Node, reads: list[str] | None = None, **answers: Any) -> list[Finding]:
+def examined(*nodes: Node, reads: list[str] | None = None, **answers: Any) -> list[DoctorFinding]:
     """All that is found where these nodes are."""
     ports = memory_ports(FrozenClock())
     for one in nodes:
@@ -581,7 +581,7 @@ class Controllers:
         return SlurmReport(self.out, ())
 
 
-def about_slurm(controllers: Controllers, heads: dict[str, str], *nodes: Node) -> list[Finding]:
+def about_slurm(controllers: Controllers, heads: dict[str, str], *nodes: Node) -> list[DoctorFinding]:
     """What is found where these nodes are, and these machines bear the tag of cluster lab. No ECS cluster exists."""
     ports = memory_ports(FrozenClock())
     for one in nodes:

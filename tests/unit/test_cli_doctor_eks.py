@@ -7,7 +7,7 @@ import pytest
 
 from nodeheal.adapters.aws.account import Account
 from nodeheal.adapters.aws.ec2_remediators import ACCELERATOR_REASONS
-from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, DoctorFinding
 from nodeheal.adapters.kubernetes import account_look
 from nodeheal.adapters.kubernetes.account_look import kubernetes_look
 from nodeheal.adapters.kubernetes.api import ApiError
@@ -63,7 +63,7 @@ def without_groups(aws: Stubbed) -> Stubbed:
     return aws.answers("eks", "list_nodegroups", {"nodegroups": []}, {"clusterName": NAME})
 
 
-def findings(aws: Stubbed, *nodes: Node, named: str = NAME, **outputs: str) -> list[Finding]:
+def findings(aws: Stubbed, *nodes: Node, named: str = NAME, **outputs: str) -> list[DoctorFinding]:
     """What is said where these nodes are, and the settings name these clusters."""
     ports = memory_ports(FrozenClock())
     for each in nodes:
@@ -73,7 +73,7 @@ def findings(aws: Stubbed, *nodes: Node, named: str = NAME, **outputs: str) -> l
     return list(kubernetes_look(lambda: ROLE).findings(account))
 
 
-def only(found: list[Finding]) -> Finding:
+def only(found: list[DoctorFinding]) -> DoctorFinding:
     [finding] = found
     assert finding.what == f"EKS cluster {NAME}"
     return finding

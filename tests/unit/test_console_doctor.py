@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, DoctorFinding
 from nodeheal.api.client import Client
 from nodeheal.console import doctor_page
 from tests.support.acts import MemoryControlPlane
@@ -12,12 +12,12 @@ from tests.support.builders import ACT, memory_ports
 from tests.support.console import ServedConsole, deployment_of, served
 
 HOSTILE = "<script>alert(1)</script>"
-FINE = Finding("credentials", GOOD, "user/ada in us-east-1", "nothing, this is never shown")
+FINE = DoctorFinding("credentials", GOOD, "user/ada in us-east-1", "nothing, this is never shown")
 FINDINGS = (
     FINE,
-    Finding("alarms", WARNING, "one is on", "look at it"),
-    Finding("quota", UNKNOWN, "GetServiceQuota: denied", "attach the policy"),
-    Finding("table", BAD, f"it is gone {HOSTILE}\u202e", f"deploy again {HOSTILE}"),
+    DoctorFinding("alarms", WARNING, "one is on", "look at it"),
+    DoctorFinding("quota", UNKNOWN, "GetServiceQuota: denied", "attach the policy"),
+    DoctorFinding("table", BAD, f"it is gone {HOSTILE}\u202e", f"deploy again {HOSTILE}"),
 )
 ASKS_FOR_MORE = 'hx-get="/doctor/findings"'
 
@@ -26,10 +26,10 @@ class Account:
     """What a look finds. `looks`: how many have begun to ask."""
 
     def __init__(self) -> None:
-        self.findings: tuple[Finding, ...] = FINDINGS
+        self.findings: tuple[DoctorFinding, ...] = FINDINGS
         self.looks = 0
 
-    def look(self) -> Iterator[Finding]:
+    def look(self) -> Iterator[DoctorFinding]:
         self.looks += 1
         yield from self.findings
 

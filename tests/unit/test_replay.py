@@ -19,7 +19,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, NodeState, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
-from nodeheal.services.operators.replay import Clock, Pace, Past, Replay, in_order
+from nodeheal.services.operators.replay import Pace, Past, Replay, ReplayClock, in_order
 from tests.support.builders import ACT, NOW, xid
 from tests.support.observations import later
 from tests.support.replays import HOUR, A, B, C, fault, policy, replayed, steps
@@ -187,7 +187,7 @@ def test_any_record_is_replayed_and_its_order_does_not_matter(past: list[Past], 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(MOMENTS, max_size=12))
 def test_no_more_nodes_are_ever_out_of_service_than_the_budget_lets(past: list[Past]) -> None:
-    clock = Clock()
+    clock = ReplayClock()
     ports = memory_ports(clock)
     budget = Budget(max_nodes=1, max_percent=100)
     world = Replay(RecoveryPolicy(default_pool=PoolPolicy(mode=Mode.act, budget=budget)), ports, clock)

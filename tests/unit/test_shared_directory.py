@@ -39,8 +39,8 @@ def test_nodes_that_see_one_folder_share_it(sights: dict[str, Sight | str]) -> N
     found = is_shared("/ckpt", sights)
 
     assert (found.verdict, found.accused) == (Verdict.OK, ())
-    assert found.told.startswith("both nodes share /ckpt (")
-    assert ("; run-7 is not there yet)" in found.told) is ("run-7" in str(sights))
+    assert found.reason.startswith("both nodes share /ckpt (")
+    assert ("; run-7 is not there yet)" in found.reason) is ("run-7" in str(sights))
 
 
 @pytest.mark.parametrize(
@@ -80,15 +80,15 @@ def test_who_stands_out_from_those_that_agree_is_accused_and_nobody_else(
     found = is_shared("/ckpt", sights)
 
     assert (found.verdict, found.accused) == (Verdict.FAILED, accused)
-    assert found.told.startswith("/ckpt is not one directory on all nodes: ")
-    assert all(name in found.told for name in sights)
+    assert found.reason.startswith("/ckpt is not one directory on all nodes: ")
+    assert all(name in found.reason for name in sights)
 
 
 def test_a_folder_that_one_of_them_does_not_see_is_not_the_same() -> None:
     found = is_shared("/ckpt", {A: NFS, B: NFS, C: NFS.model_copy(update={"inode": 2, "missing": "ckpt"})})
 
     assert found.accused == (C,)
-    assert "where ckpt is missing" in found.told
+    assert "where ckpt is missing" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_nobody_can_tell_is_not_known_and_accuses_nobody(sights: dict[str, 
     found = is_shared("/ckpt", sights)
 
     assert (found.verdict, found.accused) == (Verdict.UNKNOWN, ())
-    assert found.told.startswith("not known whether all nodes share /ckpt: ")
+    assert found.reason.startswith("not known whether all nodes share /ckpt: ")
 
 
 def test_a_silent_node_hides_nothing_that_is_certain() -> None:

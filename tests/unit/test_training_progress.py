@@ -10,7 +10,7 @@ import pytest
 
 from nodeheal.adapters.aws.heartbeats import _read
 from nodeheal.agent.runtime.training_step import RUNS, steps_in
-from nodeheal.agent.transport.heartbeat_client import Heartbeat as Beat
+from nodeheal.agent.transport.heartbeat_client import HeartbeatContent as Beat
 from nodeheal.agent.transport.heartbeat_client import request
 from nodeheal.api.job_list import job_row
 from nodeheal.cli.job_list import done_text, progress_text

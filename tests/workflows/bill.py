@@ -11,7 +11,7 @@ from uuid import UUID
 import boto3
 from moto import mock_aws
 
-from nodeheal.agent.transport.heartbeat_client import Heartbeat, request
+from nodeheal.agent.transport.heartbeat_client import HeartbeatContent, request
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -141,7 +141,8 @@ def beat() -> Bill:
         ports = make_ports(FrozenClock())
         client = ports.heartbeats._client  # type: ignore[attr-defined]
         asked = request(
-            f"AROA{'X' * 17}:mi-{'0' * 17}", Heartbeat(str(UUID(int=0)), NOW.timestamp(), HEARTBEATS[0], PUBLIC_KEY)
+            f"AROA{'X' * 17}:mi-{'0' * 17}",
+            HeartbeatContent(str(UUID(int=0)), NOW.timestamp(), HEARTBEATS[0], PUBLIC_KEY),
         )
         client.update_item(**asked)
         units.forget()

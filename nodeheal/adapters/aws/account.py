@@ -12,7 +12,7 @@ from typing import Any
 
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.failures import explain, region_in_use
-from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, DoctorFinding
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind, Verdict
 from nodeheal.domain.errors import NodehealError
@@ -84,11 +84,11 @@ class Look:
     """One check. `subject` names it where AWS denies the call."""
 
     subject: str
-    findings: Callable[[Account], Iterator[Finding]]
+    findings: Callable[[Account], Iterator[DoctorFinding]]
     reads_nodes: bool = False
 
 
-def examine(account: Account, of_schedulers: Sequence[Look] = ()) -> Iterator[Finding]:
+def examine(account: Account, of_schedulers: Sequence[Look] = ()) -> Iterator[DoctorFinding]:
     """Run every check, causes before consequences.
 
     `of_schedulers`: the checks of the schedulers' adapters.
@@ -101,7 +101,7 @@ def examine(account: Account, of_schedulers: Sequence[Look] = ()) -> Iterator[Fi
                 yield from _looked(look, account)
 
 
-def _looked(look: Look, account: Account) -> Iterator[Finding]:
+def _looked(look: Look, account: Account) -> Iterator[DoctorFinding]:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -109,17 +109,17 @@ def _looked(look: Look, account: Account) -> Iterator[Finding]:
     except ClientError as error:
         denied = code_of(error) in DENIED
         todo = "attach the managed policy nodeheal-doctor-REGION of the stack, or ReadOnlyAccess" if denied else ""
-        yield Finding(look.subject, UNKNOWN, f"{error.operation_name}: {error}", todo or explain(error).todo)
+        yield DoctorFinding(look.subject, UNKNOWN, f"{error.operation_name}: {error}", todo or explain(error).todo)
     except BotoCoreError as error:
-        yield Finding(look.subject, UNKNOWN, str(error), explain(error).todo)
+        yield DoctorFinding(look.subject, UNKNOWN, str(error), explain(error).todo)
     except (NodehealError, ValueError) as error:
-        yield Finding(look.subject, BAD, str(error))
+        yield DoctorFinding(look.subject, BAD, str(error))
 
 
 # Before a deployment -------------------------------------------------------------------------------------------------
 
 
-def _bootstrap(account: Account) -> Iterator[Finding]:
+def _bootstrap(account: Account) -> Iterator[DoctorFinding]:
     from botocore.exceptions import ClientError
 
     try:
@@ -128,24 +128,24 @@ def _bootstrap(account: Account) -> Iterator[Finding]:
         if code_of(error) != "ParameterNotFound":
             raise
         todo = f"run `make bootstrap` once; {_or_elsewhere()}"
-        yield Finding("cdk bootstrap", BAD, "this account and Region are not bootstrapped", todo)
+        yield DoctorFinding("cdk bootstrap", BAD, "this account and Region are not bootstrapped", todo)
         return
-    yield Finding("cdk bootstrap", GOOD, f"version {version}")
+    yield DoctorFinding("cdk bootstrap", GOOD, f"version {version}")
 
 
 def _or_elsewhere() -> str:
     return f"or is AWS_REGION wrong? (now: {region_in_use()})"
 
 
-def _concurrency(account: Account) -> Iterator[Finding]:
+def _concurrency(account: Account) -> Iterator[DoctorFinding]:
     limit = account.make("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"]
     is_enough = limit >= LEAST_CONCURRENCY
     todo = f"request {LEAST_CONCURRENCY} concurrent executions (quota L-B99A9384); a new account may have 10"
     told = f"{limit} functions may run at once in this Region"
-    yield Finding("Lambda concurrency", GOOD if is_enough else BAD, told, "" if is_enough else todo)
+    yield DoctorFinding("Lambda concurrency", GOOD if is_enough else BAD, told, "" if is_enough else todo)
 
 
-def _stack(account: Account) -> Iterator[Finding]:
+def _stack(account: Account) -> Iterator[DoctorFinding]:
     from botocore.exceptions import ClientError
 
     try:
@@ -154,20 +154,20 @@ def _stack(account: Account) -> Iterator[Finding]:
         if code_of(error) != "ValidationError":  # CloudFormation's error for a stack that does not exist
             raise
         todo = f"run `make deploy`; {_or_elsewhere()}"
-        yield Finding("stack", WARNING, f"{names.STACK} is not deployed in this Region", todo)
+        yield DoctorFinding("stack", WARNING, f"{names.STACK} is not deployed in this Region", todo)
         return
     status = stack["StackStatus"]
     if status.endswith("_COMPLETE") and not status.startswith(("ROLLBACK", "DELETE")):
         account.outputs.update({one["OutputKey"]: one["OutputValue"] for one in stack.get("Outputs", ())})
-        yield Finding("stack", GOOD, f"{names.STACK} is {status}")
+        yield DoctorFinding("stack", GOOD, f"{names.STACK} is {status}")
     else:
         todo = (
             "its events name the resource that failed: aws cloudformation describe-stack-events --stack-name nodeheal"
         )
-        yield Finding("stack", BAD, f"{names.STACK} is {status}", todo)
+        yield DoctorFinding("stack", BAD, f"{names.STACK} is {status}", todo)
 
 
-def _appconfig(account: Account) -> Iterator[Finding]:
+def _appconfig(account: Account) -> Iterator[DoctorFinding]:
     """Check that AppConfig has room for one more application and deployment strategy. A deployed stack has its own."""
     if account.outputs:
         return
@@ -183,7 +183,7 @@ def _appconfig(account: Account) -> Iterator[Finding]:
         told = f"{len(others)} of {limit:g} {what} are in use"
         todo = f"delete one, or ask Service Quotas for more of quota {quota} of appconfig"
         is_full = len(others) >= limit
-        yield Finding(f"AppConfig {what}", BAD if is_full else GOOD, told, todo if is_full else "")
+        yield DoctorFinding(f"AppConfig {what}", BAD if is_full else GOOD, told, todo if is_full else "")
 
 
 def _quota(account: Account, service: str, code: str) -> float:
@@ -204,22 +204,22 @@ def _quota(account: Account, service: str, code: str) -> float:
 # -----------------------------------------------------------------------------------------------------
 
 
-def _emails(account: Account) -> Iterator[Finding]:
+def _emails(account: Account) -> Iterator[DoctorFinding]:
     pages = account.make("sns").get_paginator("list_subscriptions_by_topic")
     found = [one for page in pages.paginate(TopicArn=account.outputs["TopicArn"]) for one in page["Subscriptions"]]
     waiting = [one["Endpoint"] for one in found if one["SubscriptionArn"] in ("PendingConfirmation", "Deleted")]
     if not found:
         todo = "name addresses under alert_emails in cdk.json, and deploy; or subscribe addresses to the topic"
-        yield Finding("alert emails", BAD, "no address is subscribed, so no email is sent", todo)
+        yield DoctorFinding("alert emails", BAD, "no address is subscribed, so no email is sent", todo)
     elif waiting:
         todo = "copy the link from the email of AWS Notifications: nodeheal emails confirm LINK; no email comes before"
-        yield Finding("alert emails", BAD, f"not confirmed: {some(waiting)}", todo)
+        yield DoctorFinding("alert emails", BAD, f"not confirmed: {some(waiting)}", todo)
     elif exposed := [one["Endpoint"] for one in found if one["Protocol"] == "email" and _takes_any_no(account, one)]:
         told = f"anybody who gets a forwarded email can unsubscribe {some(exposed)}"
         todo = "subscribe it again and confirm by `nodeheal emails confirm`: docs/operations-email.md"
-        yield Finding("alert emails", WARNING, told, todo)
+        yield DoctorFinding("alert emails", WARNING, told, todo)
     else:
-        yield Finding("alert emails", GOOD, f"{counted(len(found), 'confirmed subscription')}")
+        yield DoctorFinding("alert emails", GOOD, f"{counted(len(found), 'confirmed subscription')}")
 
 
 def _takes_any_no(account: Account, subscription: Mapping[str, str]) -> bool:
@@ -230,20 +230,20 @@ def _takes_any_no(account: Account, subscription: Mapping[str, str]) -> bool:
     return bool(asked["Attributes"]["ConfirmationWasAuthenticated"] != "true")
 
 
-def _policy(account: Account) -> Iterator[Finding]:
-    yield Finding("policy", GOOD, f"a document is in force (version {account.policy.version})")
+def _policy(account: Account) -> Iterator[DoctorFinding]:
+    yield DoctorFinding("policy", GOOD, f"a document is in force (version {account.policy.version})")
 
 
-def _policy_size(account: Account) -> Iterator[Finding]:
+def _policy_size(account: Account) -> Iterator[DoctorFinding]:
     size = len(account.policy_text.encode())
     limit = _quota(account, "appconfig", DOCUMENT_QUOTA) * BYTES_IN_A_KILOBYTE
     is_near = size > NEARLY_FULL * limit
     todo = f"shorten it, or ask Service Quotas for more of quota {DOCUMENT_QUOTA} of appconfig; the next may be refused"
     told = f"{size:,} of the {limit:,.0f} bytes that AppConfig accepts"
-    yield Finding("policy size", WARNING if is_near else GOOD, told, todo if is_near else "")
+    yield DoctorFinding("policy size", WARNING if is_near else GOOD, told, todo if is_near else "")
 
 
-def _state_table(account: Account) -> Iterator[Finding]:
+def _state_table(account: Account) -> Iterator[DoctorFinding]:
     from botocore.exceptions import ClientError
 
     try:
@@ -251,29 +251,31 @@ def _state_table(account: Account) -> Iterator[Finding]:
     except ClientError as error:
         todo = f"leave out --table: the stack's table is {names.TABLE}; to list all: aws dynamodb list-tables"
         if code_of(error) == "ResourceNotFoundException":
-            yield Finding(
+            yield DoctorFinding(
                 "state table", BAD, f"the table {account.table} does not exist in this account and Region", todo
             )
         # The doctor's policy allows only the stack's table.
         elif code_of(error) in DENIED and account.table != names.TABLE:
-            yield Finding("state table", UNKNOWN, f"you may not read the table {account.table}, if it exists", todo)
+            yield DoctorFinding(
+                "state table", UNKNOWN, f"you may not read the table {account.table}, if it exists", todo
+            )
         else:
             raise
         return
     account.has_table = True
     told = f"{account.table}: {counted(len(pools), 'pool')}, {counted(sum(map(len, pools.values())), 'node')}"
-    yield Finding("state table", GOOD, told)
+    yield DoctorFinding("state table", GOOD, told)
 
 
-def _pool_policies(account: Account) -> Iterator[Finding]:
+def _pool_policies(account: Account) -> Iterator[DoctorFinding]:
     for pool in account.pools:
         mode = account.policy.pool(pool).mode
         if pool not in account.policy.pools:
             told = f"the policy does not name it; default_pool holds (mode {mode})"
             todo = "to have it otherwise, name it in a FILE of its own: nodeheal policy apply FILE --merge --why …"
-            yield Finding(f"pool {pool}", GOOD if mode is Mode.observe else WARNING, told, todo)
+            yield DoctorFinding(f"pool {pool}", GOOD if mode is Mode.observe else WARNING, told, todo)
         else:
-            yield Finding(f"pool {pool}", GOOD, f"mode {mode}")
+            yield DoctorFinding(f"pool {pool}", GOOD, f"mode {mode}")
 
 
 @dataclass(frozen=True)
@@ -332,7 +334,7 @@ def _not_passed(node: Node) -> NodeProblem | None:
     )
 
 
-def _nodes(account: Account) -> Iterator[Finding]:
+def _nodes(account: Account) -> Iterator[DoctorFinding]:
     """Check each pool for nodes that do not report, lack a tag or a role, are unknown to SSM or to their scheduler, or
     were never diagnosed.
     """
@@ -363,21 +365,23 @@ def _nodes(account: Account) -> Iterator[Finding]:
             for problem in filter(None, wrong):
                 problems.setdefault(problem, []).append(node.node_id)
         for problem, whom in problems.items():
-            yield Finding(f"nodes of {pool}", problem.state, f"{problem.what}: {some(whom)}", problem.todo)
+            yield DoctorFinding(f"nodes of {pool}", problem.state, f"{problem.what}: {some(whom)}", problem.todo)
         if not problems:
             told = f"{counted(len(nodes), 'node')}, each enrolled, reporting and diagnosed"
-            yield Finding(f"nodes of {pool}", GOOD, told)
+            yield DoctorFinding(f"nodes of {pool}", GOOD, told)
     unenrolled = [node.node_id for node in ports.nodes.unenrolled()]
     if unenrolled:
         told = f"they report, but are not enrolled: {some(unenrolled)}"
-        yield Finding("unenrolled nodes", WARNING, told, _ENROLL_COMMAND)
+        yield DoctorFinding("unenrolled nodes", WARNING, told, _ENROLL_COMMAND)
     known = {*(node.instance_id for nodes in account.pools.values() for node in nodes), *unenrolled}
     without_agent = sorted(ssm.keys() - known)
     if without_agent:
         told = f"SSM knows machines that nodeheal does not: {some([ssm[one].named for one in without_agent])}"
-        yield Finding("machines", WARNING, told, "if they are nodes: docs/agent.md, Put it on a node")
+        yield DoctorFinding("machines", WARNING, told, "if they are nodes: docs/agent.md, Put it on a node")
     if not unenrolled and not any(pools.values()):
-        yield Finding("nodes", WARNING, "no node has reported, and none is enrolled", "docs/agent.md, Put it on a node")
+        yield DoctorFinding(
+            "nodes", WARNING, "no node has reported, and none is enrolled", "docs/agent.md, Put it on a node"
+        )
 
 
 def _is_mute(node: Node, account: Account, now: datetime) -> bool:
@@ -461,7 +465,7 @@ def _role_in(account: Account, profile: str) -> str:
     return str(roles[0]["RoleName"]) if roles else ""
 
 
-def _signing_keys(account: Account) -> Iterator[Finding]:
+def _signing_keys(account: Account) -> Iterator[DoctorFinding]:
     """Check that no two machines have published one key: a copied disk has its origin's."""
     pages = account.make("dynamodb").get_paginator("scan").paginate(TableName=names.HEARTBEATS_TABLE)
     machines: dict[str, set[str]] = {}
@@ -473,23 +477,23 @@ def _signing_keys(account: Account) -> Iterator[Finding]:
     shared = [sorted(one) for key, one in machines.items() if key and len(one) > 1]
     for nodes in shared:
         told = f"one signing key is in the items of {some(nodes)}: each of them could sign as the others"
-        yield Finding("signing keys", BAD, told, "docs/agent.md, Before you make an image")
+        yield DoctorFinding("signing keys", BAD, told, "docs/agent.md, Before you make an image")
     if not shared:
-        yield Finding("signing keys", GOOD, "no two machines share one")
+        yield DoctorFinding("signing keys", GOOD, "no two machines share one")
 
 
-def _ssm_tier(account: Account) -> Iterator[Finding]:
+def _ssm_tier(account: Account) -> Iterator[DoctorFinding]:
     hybrid = sum(node.provider is Provider.hybrid for nodes in account.pools.values() for node in nodes)
     tier = account.make("ssm").get_service_setting(SettingId=TIER)["ServiceSetting"]["SettingValue"]
     if hybrid > STANDARD_TIER_NODES and tier != "advanced":
         told = f"{hybrid} hybrid nodes, and the standard tier accepts {STANDARD_TIER_NODES}"
         todo = f"aws ssm update-service-setting --setting-id {TIER} --setting-value advanced (billed by the hour)"
-        yield Finding("SSM tier", BAD, told, todo)
+        yield DoctorFinding("SSM tier", BAD, told, todo)
     else:
-        yield Finding("SSM tier", GOOD, f"{tier}, {counted(hybrid, 'hybrid node')}")
+        yield DoctorFinding("SSM tier", GOOD, f"{tier}, {counted(hybrid, 'hybrid node')}")
 
 
-def _agent_rollout(account: Account) -> Iterator[Finding]:
+def _agent_rollout(account: Account) -> Iterator[DoctorFinding]:
     """Check the last run of each State Manager association that installs the agent."""
     ssm = account.make("ssm")
     pages = ssm.get_paginator("list_associations").paginate(
@@ -505,16 +509,18 @@ def _agent_rollout(account: Account) -> Iterator[Finding]:
         ]
         subject = f"agent rollout {association['AssociationName']}"
         if not runs:
-            yield Finding(subject, UNKNOWN, "it has not run yet", "State Manager runs it at its creation, and each day")
+            yield DoctorFinding(
+                subject, UNKNOWN, "it has not run yet", "State Manager runs it at its creation, and each day"
+            )
             continue
         last = max(runs, key=lambda run: run["CreatedTime"])
         counts, at = last.get("ResourceCountByStatus") or "no node", last["CreatedTime"]
         told = f"{last['Status']} on {at:%Y-%m-%d %H:%M} ({counts})"
         state = {"Success": GOOD, "Failed": BAD}.get(last["Status"], WARNING)
-        yield Finding(subject, state, told, "docs/agent.md, A rollout that failed" if state != GOOD else "")
+        yield DoctorFinding(subject, state, told, "docs/agent.md, A rollout that failed" if state != GOOD else "")
 
 
-def _agent_bucket(account: Account) -> Iterator[Finding]:
+def _agent_bucket(account: Account) -> Iterator[DoctorFinding]:
     """Check that nodes can decrypt the wheelhouse, where its bucket has a key of the operator's."""
     from botocore.exceptions import ClientError
 
@@ -533,48 +539,48 @@ def _agent_bucket(account: Account) -> Iterator[Finding]:
     if wrong:
         told = f"{bucket} is encrypted with {some(wrong)}, by which nodes may not decrypt the agent's wheelhouse"
         todo = "name the key's ARN under staging_key in cdk.json and deploy; the key's policy must allow the node roles"
-        yield Finding("staging bucket", BAD, told, todo)
+        yield DoctorFinding("staging bucket", BAD, told, todo)
     else:
-        yield Finding("staging bucket", GOOD, f"nodes can decrypt what is in {bucket}")
+        yield DoctorFinding("staging bucket", GOOD, f"nodes can decrypt what is in {bucket}")
 
 
-def _log_groups(account: Account) -> Iterator[Finding]:
+def _log_groups(account: Account) -> Iterator[DoctorFinding]:
     pages = account.make("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=LOG_PREFIX)
     found = [group for page in pages for group in page["logGroups"]]
     endless = [group["logGroupName"] for group in found if "retentionInDays" not in group]
     if not found:
-        yield Finding(
+        yield DoctorFinding(
             "log groups", BAD, f"no log group under {LOG_PREFIX}", "run `make deploy`: the stack creates them"
         )
     elif endless:
-        yield Finding(
+        yield DoctorFinding(
             "log groups", WARNING, f"kept without end: {some(endless)}", "run `make deploy`: it sets retention"
         )
     else:
-        yield Finding("log groups", GOOD, counted(len(found), "log group"))
+        yield DoctorFinding("log groups", GOOD, counted(len(found), "log group"))
 
 
-def _alarms(account: Account) -> Iterator[Finding]:
+def _alarms(account: Account) -> Iterator[DoctorFinding]:
     pages = account.make("cloudwatch").get_paginator("describe_alarms").paginate(AlarmNamePrefix=ALARM_PREFIX)
     found = [alarm for page in pages for alarm in page["MetricAlarms"]]
     ringing = [alarm for alarm in found if alarm.get("StateValue") == "ALARM"]
     for alarm in ringing:
-        yield Finding(f"alarm {alarm['AlarmName']}", BAD, "is in ALARM", alarm.get("AlarmDescription", ""))
+        yield DoctorFinding(f"alarm {alarm['AlarmName']}", BAD, "is in ALARM", alarm.get("AlarmDescription", ""))
     muted = [alarm["AlarmName"] for alarm in found if not alarm.get("ActionsEnabled", True)]
     if muted:
-        yield Finding(
+        yield DoctorFinding(
             "alarms",
             WARNING,
             f"their actions are disabled, so they notify nobody: {some(muted)}",
             "enable their actions",
         )
     if not found:
-        yield Finding("alarms", BAD, "the stack has no alarm", "run `make deploy`: the stack creates them")
+        yield DoctorFinding("alarms", BAD, "the stack has no alarm", "run `make deploy`: the stack creates them")
     elif not ringing and not muted:
-        yield Finding("alarms", GOOD, f"{counted(len(found), 'alarm')}, none in ALARM")
+        yield DoctorFinding("alarms", GOOD, f"{counted(len(found), 'alarm')}, none in ALARM")
 
 
-def _queues(account: Account) -> Iterator[Finding]:
+def _queues(account: Account) -> Iterator[DoctorFinding]:
     full = 0
     for output, what in QUEUES.items():
         url = account.outputs.get(output)
@@ -585,9 +591,9 @@ def _queues(account: Account) -> Iterator[Finding]:
         if count:
             full += 1
             todo = "docs/operations.md says how to read them, and how to redrive them"
-            yield Finding(f"queue {url.rsplit('/', 1)[-1]}", WARNING, f"{what}: {count}", todo)
+            yield DoctorFinding(f"queue {url.rsplit('/', 1)[-1]}", WARNING, f"{what}: {count}", todo)
     if not full:
-        yield Finding("dead-letter queues", GOOD, "empty")
+        yield DoctorFinding("dead-letter queues", GOOD, "empty")
 
 
 BEFORE: Sequence[Look] = (

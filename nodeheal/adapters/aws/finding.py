@@ -6,7 +6,7 @@ GOOD, WARNING, BAD, UNKNOWN = "ok", "warn", "fail", "unknown"
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """The result of one check. `todo`: what to do about it; empty where nothing is needed."""
 
     what: str

@@ -6,7 +6,7 @@ from typing import Any
 from nodeheal.adapters.aws.account import INSTANCES_IN_A_FILTER, Account, Look, some
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.ec2_remediators import EKS_OPERATOR, NODEGROUP_TAG, reasons_repaired
-from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, DoctorFinding
 from nodeheal.adapters.kubernetes.access import EksClusters
 from nodeheal.adapters.kubernetes.api import ApiError
 from nodeheal.adapters.kubernetes.neuron_recovery import NAME, NAMESPACE, SWITCH, is_recovery_on
@@ -27,7 +27,7 @@ _IN_SETTINGS = "under eks_clusters in cdk.json, and deploy"
 def kubernetes_look(role_arn: Callable[[], str]) -> Look:
     """Check every EKS cluster of the settings and of the nodes. `role_arn`: of the role that asks clusters."""
 
-    def findings(account: Account) -> Iterator[Finding]:
+    def findings(account: Account) -> Iterator[DoctorFinding]:
         nodes = [node for in_pool in account.pools.values() for node in in_pool if node.state is not NodeState.RETIRED]
         machines: dict[str, list[str]] = {}
         for node in nodes:
@@ -44,22 +44,22 @@ def kubernetes_look(role_arn: Callable[[], str]) -> Look:
 
 def _about(
     account: Account, name: str, role_arn: Callable[[], str], machines: Sequence[str], *, is_named: bool
-) -> Iterator[Finding]:
+) -> Iterator[DoctorFinding]:
     """Check one of them; `machines`: its nodes on EC2."""
     subject = f"EKS cluster {name}"
     described = _existing(account.make("eks").describe_cluster, name=name)
     if described is None:
         detail = "EKS has no cluster of this name in this account and Region"
         todo = f"correct its name {_IN_SETTINGS}; the cluster of a node is in its agent.toml"
-        yield Finding(subject, BAD, detail, todo)
+        yield DoctorFinding(subject, BAD, detail, todo)
         return
     cluster = described["cluster"]
     if cluster["status"] not in _USABLE:
         todo = f"aws eks describe-cluster --name {name} --query cluster.health"
-        yield Finding(subject, BAD, f"it is {cluster['status']}", todo)
+        yield DoctorFinding(subject, BAD, f"it is {cluster['status']}", todo)
         return
     if not is_named:
-        yield Finding(subject, BAD, "it has nodes, and the functions may not ask it", f"name it {_IN_SETTINGS}")
+        yield DoctorFinding(subject, BAD, "it has nodes, and the functions may not ask it", f"name it {_IN_SETTINGS}")
         return
     instances = list(_instances(account, machines))
     findings = [
@@ -71,10 +71,10 @@ def _about(
     ]
     yield from findings
     if not any(finding.state in (BAD, WARNING) for finding in findings):
-        yield Finding(subject, GOOD, f"{cluster['status']}; the functions reach and may ask it")
+        yield DoctorFinding(subject, GOOD, f"{cluster['status']}; the functions reach and may ask it")
 
 
-def _endpoint(account: Account, subject: str, cluster: Mapping[str, Any]) -> Iterator[Finding]:
+def _endpoint(account: Account, subject: str, cluster: Mapping[str, Any]) -> Iterator[DoctorFinding]:
     """Check that the API server is open to the functions from where they run."""
     network, outputs = cluster["resourcesVpcConfig"], account.outputs
     is_public, is_private = network["endpointPublicAccess"], network["endpointPrivateAccess"]
@@ -84,21 +84,21 @@ def _endpoint(account: Account, subject: str, cluster: Mapping[str, Any]) -> Ite
     if not groups and not is_public:
         detail = "its API server has a private endpoint only, and the functions run outside a VPC"
         todo = f"have them run in {network['vpcId']}: vpc in cdk.json; or {update} endpointPublicAccess=true"
-        yield Finding(subject, BAD, detail, todo)
+        yield DoctorFinding(subject, BAD, detail, todo)
     elif not groups and ANYWHERE not in allowed:
         detail = f"its public endpoint admits {some(allowed)}, and functions outside a VPC have no fixed address"
         todo = f"have them run in {network['vpcId']}: vpc in cdk.json; or {update} publicAccessCidrs={ANYWHERE}"
-        yield Finding(subject, BAD, detail, todo)
+        yield DoctorFinding(subject, BAD, detail, todo)
     elif groups and is_private and not _is_open(account, network, groups):
         group = network["clusterSecurityGroupId"]
         todo = (
             f"aws ec2 authorize-security-group-ingress --group-id {group} --protocol tcp --port {_HTTPS} "
             f"--source-group {groups[0]}"
         )
-        yield Finding(subject, BAD, f"port {_HTTPS} of {group} is closed to the functions' {some(groups)}", todo)
+        yield DoctorFinding(subject, BAD, f"port {_HTTPS} of {group} is closed to the functions' {some(groups)}", todo)
     elif groups and not is_private and ANYWHERE not in allowed:
         detail = f"its public endpoint admits {some(allowed)}: the functions come from their NAT gateway's address"
-        yield Finding(subject, WARNING, detail, f"{update} endpointPrivateAccess=true")
+        yield DoctorFinding(subject, WARNING, detail, f"{update} endpointPrivateAccess=true")
 
 
 def _is_open(account: Account, network: Mapping[str, Any], groups: Sequence[str]) -> bool:
@@ -115,7 +115,7 @@ def _is_open(account: Account, network: Mapping[str, Any], groups: Sequence[str]
     return any(rule.get("IpRanges") for rule in to_port) or not sources.isdisjoint(groups)
 
 
-def _access(account: Account, subject: str, cluster: Mapping[str, Any], role_arn: str) -> Iterator[Finding]:
+def _access(account: Account, subject: str, cluster: Mapping[str, Any], role_arn: str) -> Iterator[DoctorFinding]:
     """Check that the functions' role is in nodeheal's group in the cluster, and has nothing else there."""
     eks, name = account.make("eks"), cluster["name"]
     if cluster.get("accessConfig", {}).get("authenticationMode") == "CONFIG_MAP":
@@ -123,38 +123,40 @@ def _access(account: Account, subject: str, cluster: Mapping[str, Any], role_arn
             f"aws eks update-cluster-config --name {name} "
             "--access-config authenticationMode=API_AND_CONFIG_MAP (there is no way back), and deploy"
         )
-        yield Finding(subject, BAD, "its authentication mode is CONFIG_MAP, so access entries do not work", todo)
+        yield DoctorFinding(subject, BAD, "its authentication mode is CONFIG_MAP, so access entries do not work", todo)
         return
     entry = _existing(eks.describe_access_entry, clusterName=name, principalArn=role_arn)
     if entry is None:
         detail = f"{role_arn} has no access entry"
-        yield Finding(subject, BAD, detail, "run `make deploy`: the stack creates it")
+        yield DoctorFinding(subject, BAD, detail, "run `make deploy`: the stack creates it")
         return
     given = entry["accessEntry"].get("kubernetesGroups", [])
     of_role = f"--cluster-name {name} --principal-arn {role_arn}"
     if given != [names.KUBERNETES_GROUP]:
         detail = f"the access entry of {role_arn} has the groups {some(given) or 'none'}"
         todo = f"aws eks update-access-entry {of_role} --kubernetes-groups {names.KUBERNETES_GROUP}"
-        yield Finding(subject, BAD, detail, todo)
+        yield DoctorFinding(subject, BAD, detail, todo)
     pages = eks.get_paginator("list_associated_access_policies").paginate(clusterName=name, principalArn=role_arn)
     for policy in (policy for page in pages for policy in page["associatedAccessPolicies"]):
         detail = f"the access entry of {role_arn} has {policy['policyArn']}, more than nodeheal is to have"
         todo = f"aws eks disassociate-access-policy {of_role} --policy-arn {policy['policyArn']}"
-        yield Finding(subject, BAD, detail, todo)
+        yield DoctorFinding(subject, BAD, detail, todo)
 
 
-def _auto_mode(subject: str, cluster: Mapping[str, Any], instances: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _auto_mode(
+    subject: str, cluster: Mapping[str, Any], instances: Sequence[Mapping[str, Any]]
+) -> Iterator[DoctorFinding]:
     """Say what is left to nodeheal where EKS Auto Mode makes the nodes."""
     of_eks = [each["InstanceId"] for each in instances if each.get("Operator", {}).get("Principal") == EKS_OPERATOR]
     if of_eks or (cluster.get("computeConfig", {}).get("enabled") and not instances):
         detail = "EKS Auto Mode repairs the nodes that it makes by itself, always, and SSM does not reach them"
         todo = "have training nodes in managed node groups; what is left there: docs/eks.md, Auto Mode"
-        yield Finding(subject, WARNING, f"{detail}: {some(of_eks)}" if of_eks else detail, todo)
+        yield DoctorFinding(subject, WARNING, f"{detail}: {some(of_eks)}" if of_eks else detail, todo)
 
 
 def _node_repair(
     account: Account, subject: str, name: str, instances: Sequence[Mapping[str, Any]]
-) -> Iterator[Finding]:
+) -> Iterator[DoctorFinding]:
     """Check what else repairs the nodes; before any is known, those of every managed node group."""
     eks = account.make("eks")
     tags = [{tag["Key"]: tag["Value"] for tag in each.get("Tags", ())} for each in instances]
@@ -169,7 +171,7 @@ def _node_repair(
                 f"aws eks update-nodegroup-config --cluster-name {name} --nodegroup-name {group} "
                 "--node-repair-config enabled=false; or NoAction for each of these reasons: docs/eks.md, Node repair"
             )
-            yield Finding(subject, WARNING, detail, todo)
+            yield DoctorFinding(subject, WARNING, detail, todo)
     of_karpenter = sum(KARPENTER_TAG in of_node for of_node in tags)
     if of_karpenter:
         detail = f"Karpenter made {counted(of_karpenter, 'node')}; whether it repairs them too stands in its Deployment"
@@ -177,12 +179,12 @@ def _node_repair(
             "NodeRepair must not be true in: kubectl get deployments -A -l app.kubernetes.io/name=karpenter -o yaml "
             "| grep -A1 FEATURE_GATES"
         )
-        yield Finding(subject, UNKNOWN, detail, todo)
+        yield DoctorFinding(subject, UNKNOWN, detail, todo)
 
 
 def _neuron_recovery(
     account: Account, subject: str, name: str, instances: Sequence[Mapping[str, Any]]
-) -> Iterator[Finding]:
+) -> Iterator[DoctorFinding]:
     """Check whether AWS's Neuron node-problem-detector replaces nodes, where the operator may read its DaemonSet."""
     if not any(each["InstanceType"].startswith(_NEURON_TYPES) for each in instances):
         return
@@ -191,11 +193,11 @@ def _neuron_recovery(
     except (ApiError, NotAccepted, NotFound) as error:
         detail = f"whether AWS's Neuron node-problem-detector replaces nodes stands in its DaemonSet ({error})"
         todo = f"{SWITCH} must not be true in: kubectl get daemonset -n {NAMESPACE} {NAME} -o yaml | grep -A1 {SWITCH}"
-        yield Finding(subject, UNKNOWN, detail, todo)
+        yield DoctorFinding(subject, UNKNOWN, detail, todo)
         return
     if is_on:
         detail = "AWS's Neuron node-problem-detector replaces nodes, without a drain, so nodeheal keeps off them"
-        yield Finding(subject, WARNING, detail, SWITCH_OFF[Remediator.neuron_node_recovery])
+        yield DoctorFinding(subject, WARNING, detail, SWITCH_OFF[Remediator.neuron_node_recovery])
 
 
 def _instances(account: Account, machines: Sequence[str]) -> Iterator[Mapping[str, Any]]:

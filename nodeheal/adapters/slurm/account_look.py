@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from nodeheal.adapters.aws.account import Account, Look, some
-from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, DoctorFinding
 from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, SchedulerKind
@@ -13,7 +13,7 @@ from nodeheal.domain.errors import NodehealError, NotEnrolled
 def slurm_look(controller: Callable[[], SlurmController]) -> Look:
     """Check every cluster with nodes: its controller has the tag, SSM reaches it, and it answers."""
 
-    def findings(account: Account) -> Iterator[Finding]:
+    def findings(account: Account) -> Iterator[DoctorFinding]:
         nodes = [node for in_pool in account.pools.values() for node in in_pool if node.state is not NodeState.RETIRED]
         on_slurm = [node for node in nodes if node.cluster.kind is SchedulerKind.SLURM]
         for cluster in sorted({node.cluster.name for node in on_slurm}):
@@ -23,34 +23,34 @@ def slurm_look(controller: Callable[[], SlurmController]) -> Look:
     return Look("Slurm", findings, reads_nodes=True)
 
 
-def _about(controller: SlurmController, cluster: str, addresses: Sequence[str]) -> Finding:
+def _about(controller: SlurmController, cluster: str, addresses: Sequence[str]) -> DoctorFinding:
     """Check one of them by a query for the first of its nodes, and for other nodes that are out of service."""
     what = f"Slurm cluster {cluster}"
     found = controller.machines(cluster)
     if not found:
         told = f"SSM knows no machine with the tag {names.SLURM_CONTROLLER_TAG} = {cluster}"
-        return Finding(what, BAD, told, "tag the machine that has slurmctld: docs/slurm.md, Set it up")
+        return DoctorFinding(what, BAD, told, "tag the machine that has slurmctld: docs/slurm.md, Set it up")
     if not any(found.values()):
         told = f"SSM does not reach its controller: {some(sorted(found))}"
-        return Finding(what, BAD, told, "on that machine: systemctl status amazon-ssm-agent")
+        return DoctorFinding(what, BAD, told, "on that machine: systemctl status amazon-ssm-agent")
     if not addresses:
         told = "its controller was not queried: no node of it has reported its address"
-        return Finding(what, UNKNOWN, told, "docs/agent.md, Put it on a node")
+        return DoctorFinding(what, UNKNOWN, told, "docs/agent.md, Put it on a node")
     try:
         node = controller.node_at(cluster, addresses[0])
         out = controller.report(cluster).nodes
     except NotEnrolled:
         todo = "use the managed policy nodeheal-operator-REGION; nodeheal-doctor-REGION may send no command"
-        return Finding(what, UNKNOWN, f"you may not query its controller: {some(sorted(found))}", todo)
+        return DoctorFinding(what, UNKNOWN, f"you may not query its controller: {some(sorted(found))}", todo)
     except NodehealError as error:
-        return Finding(what, BAD, str(error), "on the controller: sinfo; nodeheal-agent slurm doctor")
+        return DoctorFinding(what, BAD, str(error), "on the controller: sinfo; nodeheal-agent slurm doctor")
     if node is None:
         told = f"its controller answers, but has no node at {addresses[0]}, or more than one"
         todo = "compare `nodeheal-agent slurm nodes` there with the nodes; in slurm.conf: NodeAddr"
-        return Finding(what, WARNING, told, todo)
+        return DoctorFinding(what, WARNING, told, todo)
     unknown = [node.name for node in out if not set(node.addresses) & set(addresses)]
     if unknown:
         told = f"Slurm has nodes out of service that nodeheal does not know, and repairs none of: {some(unknown)}"
         todo = "enroll them, or have another repair them: docs/slurm.md, ParallelCluster"
-        return Finding(what, WARNING, told, todo)
-    return Finding(what, GOOD, f"its controller answers: {some(sorted(found))}")
+        return DoctorFinding(what, WARNING, told, todo)
+    return DoctorFinding(what, GOOD, f"its controller answers: {some(sorted(found))}")

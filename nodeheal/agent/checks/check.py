@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent.checks.check_result import CheckResult, CheckSchedule, Problem, State
+from nodeheal.agent.checks.check_result import CheckSchedule, NodeCheckResult, Problem, State
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.runtime.config import AgentConfig
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Finding
 
-__all__ = ["Check", "CheckResult", "Place", "Problem", "State", "always"]
+__all__ = ["CheckContext", "NodeCheck", "NodeCheckResult", "Problem", "State", "always"]
 
 
-class Broken(OSError):
+class CheckBroken(OSError):
     """An operator's own check is broken or may not run, so nothing is known of the node."""
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckContext:
     """The node as a check sees it. Tests substitute folders and tools."""
 
     config: AgentConfig
@@ -32,12 +32,12 @@ class Place:
     etc: Path = Path("/etc")
 
 
-def _nothing_more(_: Place) -> None:
+def _nothing_more(_: CheckContext) -> None:
     """Load nothing: for a check whose file imports all that it needs."""
 
 
 @dataclass(frozen=True)
-class Check:
+class NodeCheck:
     """One check.
 
     Each run has its own process. A run that does not end by its deadline has hung: the result is the finding `hang`, or
@@ -49,18 +49,18 @@ class Check:
     about: str  # what it checks, in a few words
     interval_seconds: float
     deadline_seconds: float
-    why_not: Callable[[Place], str]  # why this node does not support it; empty: it does
-    look: Callable[[Place, State], CheckResult]
+    why_not: Callable[[CheckContext], str]  # why this node does not support it; empty: it does
+    look: Callable[[CheckContext, State], NodeCheckResult]
     floor: Verdict = Verdict.DEGRADED  # findings that the catalog rates below this are not reported
     hang: Finding | None = None
     confirm: int = 1  # results in a row that must agree before a problem is reported as begun or as over
     settle_seconds: float = 0.0  # seconds after boot during which nothing is reported: the node is still starting
-    stream: Callable[[Place, State], Iterator[CheckResult]] | None = None
+    stream: Callable[[CheckContext, State], Iterator[NodeCheckResult]] | None = None
     # Loads modules that the check needs and most nodes do not. Loaded before the fork, parent and child share the
     # memory.
-    load: Callable[[Place], None] = _nothing_more
+    load: Callable[[CheckContext], None] = _nothing_more
     # What `doctor` runs, where calling `why_not` is not enough. Returns the result in words. Raises OSError.
-    trial: Callable[[Place], str] | None = None
+    trial: Callable[[CheckContext], str] | None = None
 
     @property
     def terms(self) -> CheckSchedule:
@@ -77,6 +77,6 @@ class Check:
         )
 
 
-def always(_: Place) -> str:
+def always(_: CheckContext) -> str:
     """Return an empty reason: for checks that every node supports."""
     return ""

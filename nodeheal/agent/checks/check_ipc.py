@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nodeheal.agent.checks.check_result import CheckResult, CheckSchedule, Problem
+from nodeheal.agent.checks.check_result import CheckSchedule, NodeCheckResult, Problem
 from nodeheal.agent.transport.event import Accelerator, verdict_of
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
@@ -27,19 +27,19 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProcessAnswer:
     """A check's answer: its result; or that it has hung, that it `broke`, or that it is `absent`: why this node does
     not support the check now.
     """
 
     name: str
-    look: CheckResult | None = None
+    look: NodeCheckResult | None = None
     hung: bool = False
     broke: str = ""
     absent: str = ""
 
 
-def verdict_on(answer: Answer, check: CheckSchedule) -> Verdict | None:
+def verdict_on(answer: ProcessAnswer, check: CheckSchedule) -> Verdict | None:
     """Return the worst verdict in the answer; None where the node does not support the check. Uncertainty is
     never OK.
     """
@@ -51,16 +51,16 @@ def verdict_on(answer: Answer, check: CheckSchedule) -> Verdict | None:
     return max([*found, *[Verdict.UNKNOWN] * bool(answer.look.why_unclear)], key=GRAVITY.index, default=Verdict.OK)
 
 
-def dumped(answer: Answer) -> bytes:
+def dumped(answer: ProcessAnswer) -> bytes:
     """Encode the answer as one line without a newline. Bytes of file names that are not text become `?`."""
     text = json.dumps(asdict(answer), separators=(",", ":"), default=dict, ensure_ascii=False)
     return text.encode("utf-8", "replace")
 
 
-def answer_of(line: bytes) -> Answer:
+def answer_of(line: bytes) -> ProcessAnswer:
     """Decode an answer that `dumped` encoded."""
     said = json.loads(line)
-    return Answer(said["name"], _look(said["look"]), said["hung"], said["broke"], said["absent"])
+    return ProcessAnswer(said["name"], _look(said["look"]), said["hung"], said["broke"], said["absent"])
 
 
 def finding_of(said: Mapping[str, Any]) -> Finding:
@@ -69,12 +69,12 @@ def finding_of(said: Mapping[str, Any]) -> Finding:
     return Finding(**{**known, "verdict": Verdict(said["verdict"]) if said.get("verdict") else None})
 
 
-def _look(said: Mapping[str, Any] | None) -> CheckResult | None:
+def _look(said: Mapping[str, Any] | None) -> NodeCheckResult | None:
     if said is None:
         return None
     kinds = {kind: tuple(_problem(one) for one in said[kind]) for kind in ("problems", "happened")}
     accelerators = tuple(Accelerator(**one) for one in said["accelerators"])
-    return CheckResult(**{**said, **kinds, "accelerators": accelerators})
+    return NodeCheckResult(**{**said, **kinds, "accelerators": accelerators})
 
 
 def _problem(said: Mapping[str, Any]) -> Problem:

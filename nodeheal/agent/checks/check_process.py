@@ -11,14 +11,14 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, State
-from nodeheal.agent.checks.check_ipc import Answer, dumped
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, State
+from nodeheal.agent.checks.check_ipc import ProcessAnswer, dumped
 
 EXIT_REPORTED = 3  # the check has given the reason itself
 STREAM_PAUSE_SECONDS = 0.1  # pause after each result of a stream: one that never blocks must not use a whole core
 
 
-def run_check(check: Check, place: Place, state: State, writer: int, lifeline: int) -> None:
+def run_check(check: NodeCheck, place: CheckContext, state: State, writer: int, lifeline: int) -> None:
     """Run the check in the forked process, send its results, and exit. Never returns."""
     code = 1
     try:
@@ -26,13 +26,13 @@ def run_check(check: Check, place: Place, state: State, writer: int, lifeline: i
         _detach_from_agent({writer, lifeline})
         why_not = check.why_not(place)
         if why_not:
-            os.write(writer, dumped(Answer(check.name, absent=why_not)) + b"\n")
+            os.write(writer, dumped(ProcessAnswer(check.name, absent=why_not)) + b"\n")
             os._exit(EXIT_REPORTED)
         for look in _looks(check, place, state):
-            os.write(writer, dumped(Answer(check.name, look)) + b"\n")
+            os.write(writer, dumped(ProcessAnswer(check.name, look)) + b"\n")
         code = 0
     except Exception as error:
-        os.write(writer, dumped(Answer(check.name, broke=_why(error))) + b"\n")
+        os.write(writer, dumped(ProcessAnswer(check.name, broke=_why(error))) + b"\n")
         code = EXIT_REPORTED
     finally:
         os._exit(code)
@@ -68,7 +68,7 @@ def _why(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
 
 
-def _looks(check: Check, place: Place, state: State) -> Iterator[CheckResult]:
+def _looks(check: NodeCheck, place: CheckContext, state: State) -> Iterator[NodeCheckResult]:
     if check.stream is None:
         yield check.look(place, state)
         return

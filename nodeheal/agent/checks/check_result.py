@@ -24,7 +24,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class NodeCheckResult:
     """The result of one run.
 
     `unclear`: why the check could not judge the node; then no earlier problem is reported as over. `doubts`: the same

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from nodeheal.agent.checks.check import Check, Place, State
-from nodeheal.agent.checks.check_ipc import READ_BYTES, Answer, Lines, answer_of
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, State
+from nodeheal.agent.checks.check_ipc import READ_BYTES, Lines, ProcessAnswer, answer_of
 from nodeheal.agent.checks.check_process import EXIT_REPORTED, run_check
 from nodeheal.agent.runtime.forking import forked
 
@@ -28,7 +28,7 @@ CLOSE_SECONDS, CLOSE_TICK_SECONDS = 1.0, 0.01
 class _Child:
     """A check process that is running."""
 
-    check: Check
+    check: NodeCheck
     pid: int
     pipe: int
     ends_at: float
@@ -42,7 +42,7 @@ class _Child:
 class _Asked:
     """A check that starts as soon as no other thread works, at the latest at `until`."""
 
-    check: Check
+    check: NodeCheck
     state: State
     until: float
 
@@ -50,7 +50,7 @@ class _Asked:
 class CheckRunner:
     """The processes of all checks. `descriptor` becomes readable when one has an answer. For use by one thread."""
 
-    def __init__(self, checks: Sequence[Check], place: Place) -> None:
+    def __init__(self, checks: Sequence[NodeCheck], place: CheckContext) -> None:
         self.terms = tuple(check.terms for check in checks)
         self._checks, self._place = {check.name: check for check in checks}, place
         self._asked: list[_Asked] = []
@@ -59,7 +59,7 @@ class CheckRunner:
         self._news = select.epoll()
         # Nobody writes to it; while we hold it open, the check processes know that the agent runs.
         self._lifeline = os.pipe()
-        self._told: list[Answer] = []
+        self._told: list[ProcessAnswer] = []
         self._seen_at = time.monotonic()
 
     @property
@@ -80,7 +80,7 @@ class CheckRunner:
         """Request a run; its answer comes later."""
         self._asked.append(_Asked(self._checks[name], state, time.monotonic() + REST_PATIENCE_SECONDS))
 
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Iterator[ProcessAnswer]:
         """Return the answers since the last call. An answer that has arrived is read before a deadline is judged."""
         now = time.monotonic()
         self._extend_deadlines(now - self._seen_at)
@@ -117,12 +117,14 @@ class CheckRunner:
         """
         if any(child.check is asked.check for child in self._children.values()):
             # Nobody can end a process that blocks in the driver: one of each check is enough.
-            self._told.append(Answer(asked.check.name, hung=True))
+            self._told.append(ProcessAnswer(asked.check.name, hung=True))
             return True
         try:
             return self._begin(asked, now)
         except OSError as error:  # no process, memory or descriptor left
-            self._told.append(Answer(asked.check.name, broke=f"the check process cannot be started: {error.strerror}"))
+            self._told.append(
+                ProcessAnswer(asked.check.name, broke=f"the check process cannot be started: {error.strerror}")
+            )
             return True
 
     def _begin(self, asked: _Asked, now: float) -> bool:
@@ -161,7 +163,7 @@ class CheckRunner:
             self._give_up(child, f"the check sent more than {ANSWER_BYTES} bytes at once")
 
     def _give_up(self, child: _Child, why: str) -> None:
-        self._told.append(Answer(child.check.name, broke=why))
+        self._told.append(ProcessAnswer(child.check.name, broke=why))
         child.told_to_end, child.ends_at = True, 0.0
 
     def _forget(self, child: _Child) -> None:
@@ -187,14 +189,16 @@ class CheckRunner:
         del self._children[child.pid]
         is_well = code == EXIT_REPORTED or (code == 0 and child.heard and not child.check.stream)
         if not child.told_to_end and not is_well:
-            self._told.append(Answer(child.check.name, broke=f"the check process ended with {code} and sent no answer"))
+            self._told.append(
+                ProcessAnswer(child.check.name, broke=f"the check process ended with {code} and sent no answer")
+            )
 
     def _watch_deadlines(self, now: float) -> None:
         for child in self._children.values():
             if now < child.ends_at:
                 continue
             if not child.told_to_end:
-                self._told.append(Answer(child.check.name, hung=True))
+                self._told.append(ProcessAnswer(child.check.name, hung=True))
             _signal(child, signal.SIGKILL if child.told_to_end else signal.SIGTERM)
             child.told_to_end, child.ends_at = True, now + KILL_GRACE_SECONDS
 
@@ -212,7 +216,7 @@ def _signal(child: _Child, number: signal.Signals) -> None:
         os.kill(child.pid, number)
 
 
-def _answer(line: bytes, check: Check) -> Answer | None:
+def _answer(line: bytes, check: NodeCheck) -> ProcessAnswer | None:
     """Parse the line; None where it is not an answer of this check."""
     try:
         answer = answer_of(line)

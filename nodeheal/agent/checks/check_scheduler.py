@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from nodeheal.agent.checks.check_ipc import Answer, finding_of, verdict_on
-from nodeheal.agent.checks.check_result import CheckResult, CheckSchedule, Problem, State
+from nodeheal.agent.checks.check_ipc import ProcessAnswer, finding_of, verdict_on
+from nodeheal.agent.checks.check_result import CheckSchedule, NodeCheckResult, Problem, State
 from nodeheal.agent.runtime.jitter import between
 from nodeheal.agent.transport.event import Accelerator, verdict_of
 from nodeheal.agent.transport.gauges import Sample
@@ -118,7 +118,7 @@ class CheckScheduler:
                 course.is_asked, course.asked_at = True, now
                 ask(name, course.state)
 
-    def take(self, answer: Answer, now: float, wall: float) -> list[CheckChange]:
+    def take(self, answer: ProcessAnswer, now: float, wall: float) -> list[CheckChange]:
         """Process an answer. Returns the changes. `wall`: epoch seconds."""
         course = self._courses[answer.name]
         check = course.check
@@ -215,12 +215,12 @@ def _remembered(name: str, known: Any) -> tuple[State, list[tuple[Finding, float
         return {}, []
 
 
-def _look_of(answer: Answer, check: CheckSchedule) -> CheckResult:
+def _look_of(answer: ProcessAnswer, check: CheckSchedule) -> NodeCheckResult:
     """The result of a run that did not end. Other open problems are assumed to persist."""
     if not answer.hung:
-        return CheckResult(unclear=answer.broke)
+        return NodeCheckResult(unclear=answer.broke)
     late = f"no answer within {check.deadline_seconds:g} s"
-    return CheckResult((Problem(check.hang, late),) if check.hang else (), unclear=late)
+    return NodeCheckResult((Problem(check.hang, late),) if check.hang else (), unclear=late)
 
 
 def _counts(problem: Problem, check: CheckSchedule) -> bool:
@@ -234,12 +234,12 @@ def _is_graver(problem: Problem, told: Finding) -> bool:
     return GRAVITY.index(verdict_of(problem.finding)) > GRAVITY.index(verdict_of(told))
 
 
-def _is_open(key: Key, look: CheckResult) -> bool:
+def _is_open(key: Key, look: NodeCheckResult) -> bool:
     """Whether the result leaves this problem undecided."""
     return bool(look.unclear) or key[3] in look.doubts
 
 
-def _changes(course: _CheckState, look: CheckResult, wall: float) -> list[CheckChange]:
+def _changes(course: _CheckState, look: NodeCheckResult, wall: float) -> list[CheckChange]:
     check = course.check
     seen = {key_of(problem.finding): problem for problem in look.problems if _counts(problem, check)}
     strange = {key for key in seen if key not in course.active or _is_graver(seen[key], course.active[key][0])}

@@ -6,7 +6,7 @@ The request is not signed: refusals have a date, too.
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State, always
 from nodeheal.agent.runtime.thresholds import CLOCK_WRONG
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -27,26 +27,30 @@ def ahead_seconds(date: str, now: datetime) -> float | None:
     return (now - told.replace(tzinfo=told.tzinfo or UTC)).total_seconds()
 
 
-def _look(place: Place, _: State) -> CheckResult:
+def _look(place: CheckContext, _: State) -> NodeCheckResult:
     try:
         date = _date_of(place)
     except OSError as error:
-        return CheckResult(unclear=f"the event bus's endpoint does not answer: {str(error) or type(error).__name__}")
+        return NodeCheckResult(
+            unclear=f"the event bus's endpoint does not answer: {str(error) or type(error).__name__}"
+        )
     ahead = ahead_seconds(date, datetime.now(UTC))
     if ahead is None:
-        return CheckResult(unclear=f"not a date: {date[:100]!r}")
+        return NodeCheckResult(unclear=f"not a date: {date[:100]!r}")
     return judge(ahead, place.config.limit(CLOCK_WRONG))
 
 
-def judge(ahead: float, wrong_seconds: float) -> CheckResult:
+def judge(ahead: float, wrong_seconds: float) -> NodeCheckResult:
     """Judge a clock that is this many seconds ahead."""
     message = f"the clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
     found = Problem(Finding(Family.host, "clock_skew", None, message), message)
     is_wrong = abs(ahead) >= wrong_seconds
-    return CheckResult((found,) if is_wrong else (), gauges={"clock_ahead_seconds": round(ahead, 1)}, summary=message)
+    return NodeCheckResult(
+        (found,) if is_wrong else (), gauges={"clock_ahead_seconds": round(ahead, 1)}, summary=message
+    )
 
 
-def _date_of(place: Place) -> str:
+def _date_of(place: CheckContext) -> str:
     """Read the Date header, in the check's process only: the connection module is not loaded into the agent for it."""
     import http.client
 
@@ -66,7 +70,7 @@ def _date_of(place: Place) -> str:
         connection.close()
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="clock_skew",
     about="the node's clock, against the time that AWS tells",
     interval_seconds=600.0,

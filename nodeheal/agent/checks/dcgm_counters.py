@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator, Iterator
 
 from nodeheal.agent.checks import dcgm
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State
 from nodeheal.agent.checks.dcgm_drills import marked
 from nodeheal.agent.checks.dcgm_host import dcgmi
 from nodeheal.agent.checks.follower import Follower
@@ -27,14 +27,14 @@ EVERY_SECONDS = 10.0
 TICK_SECONDS, REPORT_SECONDS, SILENT_SECONDS = 20.0, 60.0, 60.0
 
 
-def why_not(place: Place) -> str:
+def why_not(place: CheckContext) -> str:
     """Require NVIDIA GPUs, by the hardware or by the configuration, and DCGM."""
     if not (has_nvidia(place) or place.config.accelerators):
         return "no NVIDIA GPU"
     return "" if is_installed(dcgm.TOOL) else "DCGM is not installed: there is no dcgmi"
 
 
-def look(place: Place, state: State) -> CheckResult:
+def look(place: CheckContext, state: State) -> NodeCheckResult:
     """Read the counters once."""
     results = stream(place, state)
     try:
@@ -43,7 +43,7 @@ def look(place: Place, state: State) -> CheckResult:
         results.close()
 
 
-def stream(place: Place, state: State) -> Generator[CheckResult]:
+def stream(place: CheckContext, state: State) -> Generator[NodeCheckResult]:
     """Follow the counters without end. The first value of a counter in this boot is no fault: counters go on."""
     counts, heard_at, told_at = numbers(state, "counts"), time.monotonic(), 0.0
     fields = ",".join(map(str, DOUBLE_BIT_FIELDS))
@@ -60,12 +60,14 @@ def stream(place: Place, state: State) -> Generator[CheckResult]:
             if risen or (now - told_at >= REPORT_SECONDS and (rows or is_silent)):
                 told_at = now
                 unclear = "dcgmi dmon shows no counters" if is_silent else ""
-                yield CheckResult(happened=risen, unclear=unclear, state={"counts": dict(counts)}, summary="no rise")
+                yield NodeCheckResult(
+                    happened=risen, unclear=unclear, state={"counts": dict(counts)}, summary="no rise"
+                )
     finally:
         follower.close()
 
 
-def _risen(rows: dict[int, dict[int, int]], counts: dict[str, float], place: Place) -> Iterator[Problem]:
+def _risen(rows: dict[int, dict[int, int]], counts: dict[str, float], place: CheckContext) -> Iterator[Problem]:
     """Yield one problem for each GPU with a counter that has risen, and remember all counters."""
     for gpu, values in rows.items():
         component = f"GPU {gpu}"
@@ -82,7 +84,7 @@ def _risen(rows: dict[int, dict[int, int]], counts: dict[str, float], place: Pla
             yield Problem(finding, finding.message)
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="dcgm_counters",
     about="rises of the double-bit error counters that DCGM's policies read",
     interval_seconds=EVERY_SECONDS,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State, always
 from nodeheal.agent.runtime.thresholds import DISK_FULL
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -18,7 +18,7 @@ _LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs")
 
 
 @dataclass(frozen=True)
-class Mount:
+class MountEntry:
     """One line of a list of mounts. `options`: those of the file system, not of this mount of it."""
 
     device: str
@@ -32,7 +32,7 @@ class Mount:
         return self.options.isdisjoint(_NOT_WRITABLE)
 
 
-def parse_mounts(text: str) -> list[Mount]:
+def parse_mounts(text: str) -> list[MountEntry]:
     """Parse mounts, in order; where several share a mount point, the last one is visible. Source: proc_pid_mounts(5),
     fstab(5).
     """
@@ -41,11 +41,11 @@ def parse_mounts(text: str) -> list[Mount]:
         words = line.split()
         if len(words) >= 4 and not line.startswith("#"):
             device, point, kind, options = (_unescaped(word) for word in words[:4])
-            found[point] = Mount(device, point, kind, frozenset(options.split(",")))
+            found[point] = MountEntry(device, point, kind, frozenset(options.split(",")))
     return list(found.values())
 
 
-def parse_mountinfo(text: str) -> list[Mount]:
+def parse_mountinfo(text: str) -> list[MountEntry]:
     """Parse /proc/self/mountinfo; the options are those of the superblock. A single service can see a mount read-only,
     as with systemd's ProtectSystem=, while the disk is fine. Source: proc_pid_mountinfo(5).
     """
@@ -55,7 +55,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
         words, (kind, device, options, *_) = view.split(), [*system.split(), "", "", ""]
         if len(words) >= 6 and options:
             point = _unescaped(words[4])
-            found[point] = Mount(_unescaped(device), point, kind, frozenset(options.split(",")))
+            found[point] = MountEntry(_unescaped(device), point, kind, frozenset(options.split(",")))
     return list(found.values())
 
 
@@ -67,7 +67,7 @@ def _unescaped(word: str) -> str:
 
 
 def judge(
-    mounts: list[Mount], was_writable: Collection[str], used_percent: Mapping[str, float], full_percent: float
+    mounts: list[MountEntry], was_writable: Collection[str], used_percent: Mapping[str, float], full_percent: float
 ) -> Iterator[Problem]:
     """Judge the file systems. A deliberate read-only mount is fine; one that became read-only is not."""
     for mount in mounts:
@@ -78,7 +78,7 @@ def judge(
             yield _problem("disk_full", mount.point, f"{mount.point} is {used:.1f} % full")
 
 
-def _look(place: Place, state: State) -> CheckResult:
+def _look(place: CheckContext, state: State) -> NodeCheckResult:
     mounts = parse_mountinfo(_text(place.proc / "self/mountinfo"))
     watched = [mount for mount in mounts if mount.kind in _LOCAL and mount.point in WATCHED]
     before = state.get("writable")
@@ -86,7 +86,7 @@ def _look(place: Place, state: State) -> CheckResult:
     wanted = {mount.point for mount in parse_mounts(_text(place.etc / "fstab")) if mount.is_writable}
     was_writable = wanted | set(before if isinstance(before, list) else ())
     used = {mount.point: _used_percent(Path(mount.point)) for mount in watched}
-    return CheckResult(
+    return NodeCheckResult(
         tuple(judge(watched, was_writable, used, place.config.limit(DISK_FULL))),
         state={"writable": sorted(was_writable | {mount.point for mount in watched if mount.is_writable})},
         gauges={f"disk_used_percent:{point}": percent for point, percent in used.items()},
@@ -121,7 +121,7 @@ def _problem(code: str, point: str, message: str) -> Problem:
     return Problem(Finding(Family.host, code, point, message), message)
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="disk",
     about="local file systems: room and inodes, read-only",
     interval_seconds=60.0,

@@ -22,7 +22,7 @@ from nodeheal.agent.runtime.thresholds import (
 from nodeheal.agent.transport.event import Accelerator, verdict_of
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers import nvidia_smi_fields
-from nodeheal.parsers.tool_report import GRAVITY, Fault
+from nodeheal.parsers.tool_report import GRAVITY, ReportedFault
 
 # States that may pass by themselves, and for how long each must have lasted.
 _PASSING = {
@@ -138,7 +138,7 @@ def _told(reading: GpuReading) -> Iterator[Problem | nvidia_smi_fields.Doubt]:
         return
     shown = nvidia_smi_fields.Reading(reading.component, reading.index, tuple(reading.health.items()))
     for answer in nvidia_smi_fields.judge(shown):
-        yield Problem(answer.finding, answer.finding.message) if isinstance(answer, Fault) else answer
+        yield Problem(answer.finding, answer.finding.message) if isinstance(answer, ReportedFault) else answer
 
 
 def _passing(reading: GpuReading, limit: Limit) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from nodeheal.agent.checks import gpu_state
-from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.check import CheckContext
 
 _ACCELERATOR = re.compile(r"/dev/(?:nvidia|neuron|infiniband/)")
 
@@ -23,7 +23,7 @@ def holds_accelerator(folder: Path, gpu_users: frozenset[int] | None) -> bool | 
         return None if gpu_users is None else int(folder.name) in gpu_users
 
 
-def gpu_users(place: Place) -> frozenset[int] | None:
+def gpu_users(place: CheckContext) -> frozenset[int] | None:
     """Return the processes that use an NVIDIA GPU; None where the driver does not list them."""
     if gpu_state.why_not(place):
         return None

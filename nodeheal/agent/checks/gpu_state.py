@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, State
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -11,30 +11,30 @@ READ_SECONDS = 30.0
 DEADLINE_SECONDS = 60.0
 
 
-def why_not(place: Place) -> str:
+def why_not(place: CheckContext) -> str:
     """Require NVIDIA GPUs."""
     return "" if has_nvidia(place) else "no NVIDIA GPU"
 
 
-def look(place: Place, state: State) -> CheckResult:
+def look(place: CheckContext, state: State) -> NodeCheckResult:
     """Check once, without waiting for events."""
     return next(stream(place, state))
 
 
-def stream(place: Place, state: State) -> Iterator[CheckResult]:
+def stream(place: CheckContext, state: State) -> Iterator[NodeCheckResult]:
     """Check every 30 s and at every event, without end."""
     from nodeheal.agent.checks.gpu_stream import looks
 
     return looks(place, state, READ_SECONDS)
 
 
-def load(place: Place) -> None:
+def load(place: CheckContext) -> None:
     """Import the NVML binding, about a MiB, where the library is installed."""
     if not why_not(place):
         import nodeheal.agent.checks.gpu_stream  # noqa: F401
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="gpu_state",
     about="memory errors, repairs, heat, power, clocks, PCIe and NVLinks of every NVIDIA GPU, by NVML",
     interval_seconds=READ_SECONDS,

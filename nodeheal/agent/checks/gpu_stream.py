@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 import pynvml
 
-from nodeheal.agent.checks.check import CheckResult, Place, Problem, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheckResult, Problem, State
 from nodeheal.agent.checks.dedupe import without_duplicates
 from nodeheal.agent.checks.gpu_judgement import accelerators_of, gauges, judge, names_of
 from nodeheal.agent.checks.gpu_reading import GpuReading, problem
@@ -32,7 +32,7 @@ _ERRORS = {
 }
 
 
-def looks(place: Place, state: State, every_seconds: float) -> Iterator[CheckResult]:
+def looks(place: CheckContext, state: State, every_seconds: float) -> Iterator[NodeCheckResult]:
     """Yield a result at the interval and at every event, without end."""
     nvml: Nvml | None = None
     events: Counter[GpuEvent] = Counter()
@@ -55,11 +55,11 @@ def looks(place: Place, state: State, every_seconds: float) -> Iterator[CheckRes
 
 def _seen(
     readings: Sequence[GpuReading], events: Counter[GpuEvent], state: State, known: Sequence[str], limit: Limit
-) -> CheckResult:
+) -> NodeCheckResult:
     judged = judge(readings, state, time.monotonic(), limit)
     silent = [reading.component for reading in readings if reading.error]
     none = () if readings else (problem("NO_DEVICES", None, "the driver shows no GPU"),)
-    return CheckResult(
+    return NodeCheckResult(
         (*judged.problems, *none),
         unclear=f"{', '.join(silent)}: no answer" if silent else judged.doubt,
         state={**judged.state, "known": list(known)},
@@ -71,11 +71,13 @@ def _seen(
     )
 
 
-def _unusable(error: pynvml.NVMLError, state: State) -> CheckResult:
+def _unusable(error: pynvml.NVMLError, state: State) -> NodeCheckResult:
     """No GPU can be read. A driver reload looks the same for a moment, so only the second such result counts."""
     code, kept = _ERRORS.get(error.value), {**state, "unusable": error.value}
     is_known = code is not None and state.get("unusable") == error.value
-    return CheckResult((problem(code, None, f"NVML: {error}"),) if code and is_known else (), f"NVML: {error}", kept)
+    return NodeCheckResult(
+        (problem(code, None, f"NVML: {error}"),) if code and is_known else (), f"NVML: {error}", kept
+    )
 
 
 def _events(nvml: Nvml | None, due_at: float) -> Counter[GpuEvent]:
@@ -102,14 +104,14 @@ def _xid(event: GpuEvent, count: int) -> Problem:
     return Problem(Finding(Family.xid, str(event.xid), event.component, message), message, count)
 
 
-def _known(place: Place, state: State) -> list[str]:
+def _known(place: CheckContext, state: State) -> list[str]:
     """Return the GPUs' addresses from earlier readings, else in the driver's order, which NVML shares."""
     known = state.get("known")
     told = known if isinstance(known, list) else []
     return [str(before or now) for before, now in zip_longest(told, gpus_with_driver(place), fillvalue="")]
 
 
-def _reads_kernel_log(place: Place) -> bool:
+def _reads_kernel_log(place: CheckContext) -> bool:
     logs = place.config.kernel_log
     return any(is_installed("journalctl") if log.kind == "journald" else _can_open(log.path) for log in logs)
 

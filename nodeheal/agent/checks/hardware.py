@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.check import CheckContext
 from nodeheal.agent.checks.pci_tree import BRIDGE_CLASS, DISPLAY_CLASSES, NVIDIA
 
 _FUNCTION_0 = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
@@ -54,7 +54,7 @@ class Expected:
     by: str = ""
 
 
-def instance_type(place: Place) -> str:
+def instance_type(place: CheckContext) -> str:
     """Return the EC2 instance type from the machine's firmware; empty elsewhere."""
     said = text_of(place.sys / "class/dmi/id/product_name")
     return said if _TYPE.fullmatch(said) else ""
@@ -70,39 +70,39 @@ def neuron_devices_of(kind: str) -> int:
     return _count(_NEURON, kind)
 
 
-def expected_gpus(place: Place) -> Expected:
+def expected_gpus(place: CheckContext) -> Expected:
     """Return the configured number, else that of the instance type."""
     return _expected(place, gpus_of(instance_type(place)), is_other=bool(neuron_devices_of(instance_type(place))))
 
 
-def expected_neuron_devices(place: Place) -> Expected:
+def expected_neuron_devices(place: CheckContext) -> Expected:
     """Return the configured number of Neuron devices, else that of the instance type."""
     return _expected(place, neuron_devices_of(instance_type(place)), is_other=has_nvidia(place))
 
 
-def has_nvidia(place: Place) -> bool:
+def has_nvidia(place: CheckContext) -> bool:
     """Whether NVIDIA GPUs belong in this node, by the driver, the bus or the instance type."""
     return nvidia_driver(place).exists() or bool(gpus_on_bus(place)) or bool(gpus_of(instance_type(place)))
 
 
-def nvidia_driver(place: Place) -> Path:
+def nvidia_driver(place: CheckContext) -> Path:
     """Return the folder in which a loaded NVIDIA driver describes itself."""
     return place.proc / "driver/nvidia"
 
 
-def gpus_with_driver(place: Place) -> tuple[str, ...]:
+def gpus_with_driver(place: CheckContext) -> tuple[str, ...]:
     """The addresses of the GPUs that the driver has registered."""
     return _names(nvidia_driver(place) / "gpus")
 
 
-def gpus_on_bus(place: Place) -> tuple[str, ...]:
+def gpus_on_bus(place: CheckContext) -> tuple[str, ...]:
     """Return the addresses of the GPUs on the PCI bus, without virtual functions and those passed to a virtual
     machine.
     """
     return tuple(address for address in _nvidia_devices(place, DISPLAY_CLASSES) if not _is_away(place, address))
 
 
-def nvswitches(place: Place) -> tuple[str, ...]:
+def nvswitches(place: CheckContext) -> tuple[str, ...]:
     """Return the NVSwitches, from the bus or their driver."""
     return _nvidia_devices(place, (BRIDGE_CLASS,)) or _names(place.proc / "driver/nvidia-nvswitch/devices")
 
@@ -116,7 +116,7 @@ def text_of(path: Path) -> str:
         return ""
 
 
-def _expected(place: Place, by_type: int, is_other: bool) -> Expected:
+def _expected(place: CheckContext, by_type: int, is_other: bool) -> Expected:
     configured = place.config.accelerators
     if configured is not None and not is_other:
         return Expected(configured, "as configured")
@@ -128,7 +128,7 @@ def _count(table: dict[str, dict[int, str]], kind: str) -> int:
     return next((count for count, sizes in table.get(family, {}).items() if size in sizes.split()), 0)
 
 
-def _nvidia_devices(place: Place, classes: tuple[str, ...]) -> tuple[str, ...]:
+def _nvidia_devices(place: CheckContext, classes: tuple[str, ...]) -> tuple[str, ...]:
     devices = place.sys / "bus/pci/devices"
     return tuple(
         address
@@ -137,7 +137,7 @@ def _nvidia_devices(place: Place, classes: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def _is_away(place: Place, address: str) -> bool:
+def _is_away(place: CheckContext, address: str) -> bool:
     """Whether it is a virtual function, or a device that another driver holds for a virtual machine."""
     device = place.sys / "bus/pci/devices" / address
     try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, State
 from nodeheal.agent.checks.memory import parse_used_percent
 
 # Growth since an older reading does not describe the present load.
@@ -68,7 +68,7 @@ def _growth(before: Counts, now: Counts, kind: str, only: str = "") -> int | Non
     return sum(one for one in grown if one >= 0) if grown else None
 
 
-def _look(place: Place, state: State) -> CheckResult:
+def _look(place: CheckContext, state: State) -> NodeCheckResult:
     at, now = time.monotonic(), _counted(place)
     before, then = _remembered(state)
     seconds = at - then
@@ -77,12 +77,12 @@ def _look(place: Place, state: State) -> CheckResult:
     if used is not None:
         measured["memory_used_percent"] = round(used, 2)
     summary = ", ".join(f"{name} {value:g}" for name, value in measured.items())
-    return CheckResult(
+    return NodeCheckResult(
         state={"at": at, "counted": now}, gauges=measured, summary=summary or "no earlier reading to compare with"
     )
 
 
-def _counted(place: Place) -> Counts:
+def _counted(place: CheckContext) -> Counts:
     """Return hardware devices only: devices built on them would count the same bytes twice."""
     network, disks = parse_network(_text(place.proc / "net/dev")), parse_disks(_text(place.proc / "diskstats"))
     network = {name: both for name, both in network.items() if (place.sys / "class/net" / name / "device").exists()}
@@ -108,12 +108,12 @@ def _text(path: Path) -> str:
         return ""  # a kernel without this file has no such value
 
 
-def _why_not(place: Place) -> str:
+def _why_not(place: CheckContext) -> str:
     is_wanted = place.config.cloudwatch_metrics or place.config.prometheus_port
     return "" if is_wanted else "not needed: neither cloudwatch_metrics nor prometheus_port is set"
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="host_load",
     about="how busy processors, memory, network and disks are; for metrics only",
     interval_seconds=60.0,

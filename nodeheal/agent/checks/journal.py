@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import islice, takewhile
 
 from nodeheal.agent.checks.follower import Follower
-from nodeheal.agent.checks.repeats import Observation
+from nodeheal.agent.checks.repeats import FindingOccurrence
 from nodeheal.agent.transport.event import clip
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.journal_entry import FIELDS, JournalEntry, parse_journal_entry
@@ -76,7 +76,7 @@ class JournalLog:
         self.descriptor: int | None = self._follower.descriptor
         self.close = self._follower.close
 
-    def observations(self, now: float, seen_at: datetime) -> Iterator[Observation]:
+    def observations(self, now: float, seen_at: datetime) -> Iterator[FindingOccurrence]:
         """Return the faults since the last call; identical ones of one boot are one with a count."""
         was_silent = self._follower.is_asked_again
         block = self._follower.read(now)
@@ -91,7 +91,7 @@ class JournalLog:
             self._history_until = None
         self._go_on_behind(lines)
 
-    def _told(self, lines: Sequence[bytes], seen_at: datetime, is_history: bool = False) -> Iterator[Observation]:
+    def _told(self, lines: Sequence[bytes], seen_at: datetime, is_history: bool = False) -> Iterator[FindingOccurrence]:
         said = _words_of(lines)
         last = dict(zip(said, lines, strict=True))
         meanings, count = self._understand(last), Counter(said)
@@ -99,7 +99,7 @@ class JournalLog:
             entry = parse_journal_entry(last[words])
             position = entry.cursor if entry else ""
             at = min(seen_at, _written_at(position) or seen_at) if is_history else seen_at
-            yield Observation(finding, boot_id, position, text, at, count[words], is_history)
+            yield FindingOccurrence(finding, boot_id, position, text, at, count[words], is_history)
 
     def _is_history(self, line: bytes) -> bool:
         """Whether this boot logged it before the first start ever. An entry without a time is judged by its

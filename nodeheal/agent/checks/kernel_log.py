@@ -13,7 +13,7 @@ from typing import Protocol
 from nodeheal.agent.checks.file_tail import FileTail, RawLine
 from nodeheal.agent.checks.kmsg import RECORDS_A_TURN, KmsgReader
 from nodeheal.agent.checks.pci_tree import PciTree
-from nodeheal.agent.checks.repeats import Observation, Repeats, load
+from nodeheal.agent.checks.repeats import FindingOccurrence, Repeats, load
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.config import KernelLog
 from nodeheal.agent.transport.event import EventFactory, HealthEvent, Identity, clip
@@ -54,7 +54,7 @@ class _Log(Protocol):
     lines: int  # lines read by the last call
     breath_seconds: float  # how long lines may accumulate in a storm: a turn costs more than a line
 
-    def observations(self, now: float, seen_at: datetime) -> Iterator[Observation]:
+    def observations(self, now: float, seen_at: datetime) -> Iterator[FindingOccurrence]:
         """Return the faults since the last call."""
 
     def cursor(self) -> dict[str, object]:
@@ -90,7 +90,7 @@ class _FileLog:
         self._known: dict[_Words, Finding | None] = {}
         self.cursor, self.close = self._tail.cursor, self._tail.close
 
-    def observations(self, now: float, seen_at: datetime) -> Iterator[Observation]:
+    def observations(self, now: float, seen_at: datetime) -> Iterator[FindingOccurrence]:
         """Return the first of those that are equal but for their times, and the rest as one: see `_KmsgLog`."""
         self.lines = 0
         if not self._tail.has_news():
@@ -115,9 +115,9 @@ class _FileLog:
             if seen.again:
                 yield self._observation(seen.finding, seen.last, seen_at, seen.again)
 
-    def _observation(self, finding: Finding, line: RawLine, seen_at: datetime, count: int = 1) -> Observation:
+    def _observation(self, finding: Finding, line: RawLine, seen_at: datetime, count: int = 1) -> FindingOccurrence:
         boot_id = self._tail.history_boot_id if line.is_history else self._boot_id
-        return Observation(
+        return FindingOccurrence(
             finding, boot_id, line.position, clip(line.content.decode("utf-8", "replace")), seen_at, count
         )
 
@@ -172,7 +172,7 @@ class _KmsgLog:
         self.descriptor: int | None = self._reader.descriptor
         self.cursor, self.close = self._reader.cursor, self._reader.close
 
-    def observations(self, now: float, seen_at: datetime) -> Iterator[Observation]:
+    def observations(self, now: float, seen_at: datetime) -> Iterator[FindingOccurrence]:
         """Return the faults; identical ones are one with a count. In a storm, recognising each line is the only
         cost.
         """
@@ -185,7 +185,7 @@ class _KmsgLog:
                 _, sequence, after, *_ = head.split(b",")
                 at = seen_at - _since(after, now) if is_history else seen_at
                 text = clip(said.partition(b"\n")[0].decode("utf-8", "replace"))
-                yield Observation(finding, self._boot_id, sequence.decode(), text, at, count, is_history)
+                yield FindingOccurrence(finding, self._boot_id, sequence.decode(), text, at, count, is_history)
 
     def _told(self, records: Sequence[tuple[int, bytes]]) -> Iterable[tuple[Finding, int, bytes]]:
         """Count a line with known words before anything is parsed: in a storm most lines are such."""
@@ -299,7 +299,7 @@ class KernelLogCheck:
         for log in self._logs:
             log.close()
 
-    def _event(self, observation: Observation) -> HealthEvent:
+    def _event(self, observation: FindingOccurrence) -> HealthEvent:
         event = EventFactory(self._identity, observation.boot_id).found(
             observation.finding,
             source=SOURCE,

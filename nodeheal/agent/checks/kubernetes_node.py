@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State
 from nodeheal.agent.identity.machine import booted_at
 from nodeheal.agent.kubernetes.own_node import Object, OwnNode
 from nodeheal.contract import names
@@ -30,17 +30,17 @@ _CONDITIONS = 16  # more than all agents set together
 _WORDS = 200  # of what others have written
 
 
-def _why_not(_: Place) -> str:
+def _why_not(_: CheckContext) -> str:
     return "" if OwnNode.of_environment() is not None else "no pod of nodeheal's chart"
 
 
-def _look(place: Place, _: State) -> CheckResult:
+def _look(place: CheckContext, _: State) -> NodeCheckResult:
     node = OwnNode.of_environment()
     assert node is not None, "`why_not` has said no"
     return judge(node.read(), booted_at(place.config))
 
 
-def _follow(place: Place, _: State) -> Iterator[CheckResult]:
+def _follow(place: CheckContext, _: State) -> Iterator[NodeCheckResult]:
     """Yield a result at each change of the Node object, and at least twice a minute."""
     node, since = OwnNode.of_environment(), booted_at(place.config)
     assert node is not None, "`why_not` has said no"
@@ -51,15 +51,15 @@ def _follow(place: Place, _: State) -> Iterator[CheckResult]:
             for changed in node.changes(str(node_object["metadata"]["resourceVersion"]), WATCH_SECONDS):
                 yield judge(changed, since)
         except (OSError, KeyError) as error:
-            yield CheckResult(unclear=f"the API server does not show the node: {error}")
+            yield NodeCheckResult(unclear=f"the API server does not show the node: {error}")
             time.sleep(_PAUSE_SECONDS)
 
 
-def judge(node: Object, since: datetime) -> CheckResult:
+def judge(node: Object, since: datetime) -> NodeCheckResult:
     """Judge a Node object. `since`: when this boot began."""
     conditions = node.get("status", {}).get("conditions") or ()
     suspected = [problem for each in conditions if (problem := _suspicion(each, since)) is not None]
-    return CheckResult(
+    return NodeCheckResult(
         (*suspected[:_CONDITIONS], *_undone(node)), summary=str(node.get("metadata", {}).get("name", ""))
     )
 
@@ -94,7 +94,7 @@ def _time(text: object) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="kubernetes_node",
     about="conditions that others have set on this node, and whether its isolation was undone",
     interval_seconds=WATCH_SECONDS,

@@ -6,7 +6,7 @@ Source: Documentation/accounting/psi.rst of the kernel; proc_meminfo(5).
 import re
 from collections.abc import Iterator
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State
 from nodeheal.agent.runtime.thresholds import MEMORY_STALLED
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -36,21 +36,21 @@ def _judge(stalled: float, used: float, limit: float) -> Iterator[Problem]:
         yield Problem(Finding(Family.host, "memory_pressure", None, message), message)
 
 
-def _why_not(place: Place) -> str:
+def _why_not(place: CheckContext) -> str:
     return "" if (place.proc / "pressure/memory").exists() else "the kernel has no /proc/pressure (CONFIG_PSI)"
 
 
-def _look(place: Place, _: State) -> CheckResult:
+def _look(place: CheckContext, _: State) -> NodeCheckResult:
     stalled = parse_pressure((place.proc / "pressure/memory").read_text("ascii", "replace"))
     used = parse_used_percent((place.proc / "meminfo").read_text("ascii", "replace"))
     if stalled is None or used is None:
-        return CheckResult(unclear="/proc/pressure/memory or /proc/meminfo is not valid")
+        return NodeCheckResult(unclear="/proc/pressure/memory or /proc/meminfo is not valid")
     gauges = {"memory_stalled_percent": stalled}  # host_load measures how much is in use
     problems = tuple(_judge(stalled, used, place.config.limit(MEMORY_STALLED)))
-    return CheckResult(problems, gauges=gauges, summary=f"{used:.0f} % of the memory is in use")
+    return NodeCheckResult(problems, gauges=gauges, summary=f"{used:.0f} % of the memory is in use")
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="memory",
     about="memory pressure",
     interval_seconds=60.0,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State
 from nodeheal.agent.checks.disk import fuller, parse_mounts
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.runtime.thresholds import MOUNT_ANSWER, MOUNT_FULL
@@ -23,7 +23,7 @@ _FORMAT = "%S %b %f %a %c %d"
 
 
 @dataclass(frozen=True)
-class Capacity:
+class FileSystemUsage:
     """The size of a file system, and the share of its blocks or inodes that is in use."""
 
     size_bytes: int
@@ -35,20 +35,20 @@ class Capacity:
         return self.size_bytes >= ELASTIC_BYTES
 
 
-def parse_capacity(text: str) -> Capacity | None:
+def parse_capacity(text: str) -> FileSystemUsage | None:
     """Parse the output of `stat --file-system` in the format above; None for anything else."""
     words = text.split()
     if len(words) != 6 or not all(word.isdecimal() and len(word) <= 20 for word in words):
         return None
     block, blocks, free, available, inodes, free_inodes = map(int, words)
-    return Capacity(block * blocks, fuller((available, blocks - free + available), (free_inodes, inodes)))
+    return FileSystemUsage(block * blocks, fuller((available, blocks - free + available), (free_inodes, inodes)))
 
 
-def _why_not(place: Place) -> str:
+def _why_not(place: CheckContext) -> str:
     return "" if place.config.mounts else "the configuration names no `mounts`"
 
 
-def _look(place: Place, state: State) -> CheckResult:
+def _look(place: CheckContext, state: State) -> NodeCheckResult:
     there = {mount.point for mount in parse_mounts((place.proc / "mounts").read_text("utf-8", "replace"))}
     patience_seconds, full_percent = place.config.limit(MOUNT_ANSWER), place.config.limit(MOUNT_FULL)
     problems, patience, doubts, gauges = [], {}, {}, {}
@@ -74,7 +74,7 @@ def _look(place: Place, state: State) -> CheckResult:
                 told = f"{point} is {capacity.used_percent:.1f} % full, the limit is {full_percent:g} %"
                 problems.append(_problem("mount_full", point, told))
     said = ", ".join(_shown(point, gauges) for point in place.config.mounts)
-    return CheckResult(tuple(problems), doubts=doubts, state={"patience": patience}, gauges=gauges, summary=said)
+    return NodeCheckResult(tuple(problems), doubts=doubts, state={"patience": patience}, gauges=gauges, summary=said)
 
 
 def _shown(point: str, gauges: Mapping[str, float]) -> str:
@@ -88,7 +88,7 @@ def _patience(state: State, point: str) -> int:
     return int(kept.get(point, 0)) if isinstance(kept, Mapping) else 0
 
 
-def _ask(place: Place, point: str, seconds: float) -> Output:
+def _ask(place: CheckContext, point: str, seconds: float) -> Output:
     """Query it by a tool in its own process: a system call on a file system that hangs never returns."""
     return place.run(["stat", "--file-system", f"--format={_FORMAT}", point], seconds)
 
@@ -97,7 +97,7 @@ def _problem(code: str, point: str, message: str) -> Problem:
     return Problem(Finding(Family.host, code, point, message), message)
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="mounts",
     about="the shared file systems of the configuration: mounted, answering, and with room",
     interval_seconds=60.0,

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State
 from nodeheal.agent.checks.hardware import Expected, expected_neuron_devices, instance_type, neuron_devices_of, text_of
 from nodeheal.agent.transport.event import Accelerator
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 from nodeheal.parsers.neuron_tools import ERROR_COUNTERS, READ, parse_neuron, parse_neuron_tree
 
 # Where drivers place their tree, which depends on their version.
@@ -32,13 +32,13 @@ _NUMBER = re.compile(r"\d{1,20}")
 _SINCE_LOADED, _SINCE_LOOK = "since the driver was loaded", "since the last look"
 
 
-def why_not(place: Place) -> str:
+def why_not(place: CheckContext) -> str:
     """Require Neuron devices, or an instance type that has them."""
     is_there = any(folder.exists() for folder in _roots(place))
     return "" if is_there or neuron_devices_of(instance_type(place)) else "no Neuron device"
 
 
-def look(place: Place, state: State) -> CheckResult:
+def look(place: CheckContext, state: State) -> NodeCheckResult:
     """Read the tree, and rarely run the tool: until its next run, devices that it missed stay missing."""
     expected = expected_neuron_devices(place)
     seen = judge(read_tree(_roots(place)), expected, state)
@@ -53,7 +53,7 @@ def look(place: Place, state: State) -> CheckResult:
     return replace(seen, problems=(*seen.problems, *more), state=kept, accelerators=accelerators(_roots(place)))
 
 
-def judge(tree: Mapping[str, str], expected: Expected, state: State) -> CheckResult:
+def judge(tree: Mapping[str, str], expected: Expected, state: State) -> NodeCheckResult:
     """Judge a tree against the counters of the last run."""
     if not tree:
         return _none_there(expected, state)
@@ -62,7 +62,7 @@ def judge(tree: Mapping[str, str], expected: Expected, state: State) -> CheckRes
     whole = parse_neuron_tree({**tree, **dict.fromkeys(now, "0")}, expected.count)
     risen = parse_neuron_tree({**tree, **{path: _rise(now[path], before.get(path, 0)) for path in now}})
     errors = [_since_look(finding, before) for finding in risen.findings]
-    return CheckResult(
+    return NodeCheckResult(
         tuple(_missing(whole)),
         unclear=whole.reason if whole.verdict is Verdict.UNKNOWN else "",
         state={"counters": {path: count for path, count in (before | now).items() if count}},
@@ -132,7 +132,7 @@ def _since_look(finding: Finding, before: Mapping[str, int]) -> Finding:
     return replace(finding, message=finding.message.replace(_SINCE_LOADED, _SINCE_LOOK)) if before else finding
 
 
-def _missing(report: Report) -> Iterator[Problem]:
+def _missing(report: ToolReport) -> Iterator[Problem]:
     for finding in report.findings:
         if finding.code == COUNT_CODE:
             yield Problem(finding, finding.message)
@@ -152,14 +152,14 @@ def _told_by_tool(state: State) -> dict[str | None, str]:
     return {None if component is None else str(component): str(message) for component, message in pairs}
 
 
-def _none_there(expected: Expected, state: State) -> CheckResult:
+def _none_there(expected: Expected, state: State) -> NodeCheckResult:
     if not expected.count:
-        return CheckResult(
+        return NodeCheckResult(
             unclear="the Neuron driver shows no device, and the expected number is not known", state=state
         )
     message = f"0 of {expected.count} Neuron devices are there ({expected.by})"
     finding = Finding(Family.host, "neuron_count_mismatch", None, message)
-    return CheckResult((Problem(finding, message),), state=state)
+    return NodeCheckResult((Problem(finding, message),), state=state)
 
 
 def _counts(state: State) -> dict[str, int]:
@@ -168,11 +168,11 @@ def _counts(state: State) -> dict[str, int]:
     return {str(path): count for path, count in kept if isinstance(count, int)}
 
 
-def _roots(place: Place) -> list[Path]:
+def _roots(place: CheckContext) -> list[Path]:
     return [place.sys / root for root in ROOTS]
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="neuron",
     about="Neuron devices: all there, and their error counters",
     interval_seconds=120.0,  # a node has some thousand counters, and the kernel log reports grave errors at once

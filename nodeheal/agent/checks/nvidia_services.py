@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State
 from nodeheal.agent.checks.hardware import has_nvidia, instance_type, nvidia_driver, nvswitches, text_of
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -29,12 +29,12 @@ _DOMAIN_TYPES = ("p6e-",)  # their NVLink domain spans nodes
 Unit = Mapping[str, str]
 
 
-def why_not(place: Place) -> str:
+def why_not(place: CheckContext) -> str:
     """Require NVIDIA GPUs, as the services are theirs."""
     return "" if has_nvidia(place) else "no NVIDIA GPU"
 
 
-def look(place: Place, _: State) -> CheckResult:
+def look(place: CheckContext, _: State) -> NodeCheckResult:
     """Query the services, and compare the versions."""
     module = _module(place)
     problems = [*_mismatch(module, library_versions(LIBRARY_FOLDERS))]
@@ -43,10 +43,10 @@ def look(place: Place, _: State) -> CheckResult:
     units = parse_units(answer.text)
     problems += judge_units(units, len(nvswitches(place)), instance_type(place).startswith(_DOMAIN_TYPES))
     unclear = silent.reason if silent else "" if units else "systemctl lists no unit"
-    return CheckResult(tuple(problems), unclear=unclear, summary=f"driver {module}" if module else "")
+    return NodeCheckResult(tuple(problems), unclear=unclear, summary=f"driver {module}" if module else "")
 
 
-def sees_mismatch(place: Place) -> bool:
+def sees_mismatch(place: CheckContext) -> bool:
     """Whether this check reports a mismatch of driver and library."""
     return any(_mismatch(_module(place), library_versions(LIBRARY_FOLDERS)))
 
@@ -74,7 +74,7 @@ def judge_units(units: Mapping[str, Unit], switches: int, spans_nodes: bool) -> 
         yield _problem("imex_down", f"{IMEX} is enabled and {imex['ActiveState']}")
 
 
-def _module(place: Place) -> str:
+def _module(place: CheckContext) -> str:
     return module_version(text_of(nvidia_driver(place) / "version"))
 
 
@@ -103,7 +103,7 @@ def _problem(code: str, message: str) -> Problem:
     return Problem(Finding(Family.host, code, None, message), message)
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="nvidia_services",
     about="Fabric Manager, IMEX, persistence daemon, and the driver's version against its library's",
     interval_seconds=300.0,

@@ -7,7 +7,7 @@ and readings that fail.
 from dataclasses import replace
 
 from nodeheal.agent.checks import gpu_state
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State
 from nodeheal.agent.checks.dedupe import without_duplicates
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.tools import is_installed
@@ -22,7 +22,7 @@ _ERR_FIELD = "ERR_FIELD"
 HANG = Finding(Family.host, "nvidia_smi_hang", None, f"{' '.join(ASK)} does not answer")
 
 
-def why_not(place: Place) -> str:
+def why_not(place: CheckContext) -> str:
     """Require GPUs that NVML cannot read here: otherwise this check repeats gpu_state at a higher cost."""
     if not has_nvidia(place):
         return "no NVIDIA GPU"
@@ -31,7 +31,7 @@ def why_not(place: Place) -> str:
     return "" if is_installed(TOOL) else "nvidia-smi is not installed"
 
 
-def look(place: Place, _: State) -> CheckResult:
+def look(place: CheckContext, _: State) -> NodeCheckResult:
     """Run nvidia-smi and judge its output."""
     seen = _asked(place)
     names = place.config.checks
@@ -49,7 +49,7 @@ def _has_library() -> bool:
     return True
 
 
-def _left_over(look: CheckResult) -> CheckResult:
+def _left_over(look: NodeCheckResult) -> NodeCheckResult:
     """Drop the problems that gpu_state reports, too."""
     mine = tuple(one for one in look.problems if one.finding == HANG or one.finding.code == _ERR_FIELD)
     others = sorted({one.finding.code for one in look.problems if one not in mine})
@@ -57,26 +57,26 @@ def _left_over(look: CheckResult) -> CheckResult:
     return replace(look, problems=mine, unclear="; ".join(filter(None, (look.unclear, pointer))))
 
 
-def _asked(place: Place) -> CheckResult:
+def _asked(place: CheckContext) -> NodeCheckResult:
     answer = place.run(ASK, place.config.limit(NVIDIA_SMI))
     if answer.ran.has_hung:
-        return CheckResult((Problem(HANG, answer.ran.error),), unclear=answer.ran.error)
+        return NodeCheckResult((Problem(HANG, answer.ran.error),), unclear=answer.ran.error)
     silent = answer.no_answer(TOOL)
-    return CheckResult(unclear=silent.reason) if silent else judge(f"{answer.errors}{answer.text}")
+    return NodeCheckResult(unclear=silent.reason) if silent else judge(f"{answer.errors}{answer.text}")
 
 
-def judge(text: str) -> CheckResult:
+def judge(text: str) -> NodeCheckResult:
     """Judge the output. The check gpu_count knows how many GPUs there should be."""
     from nodeheal.parsers.nvidia_smi import parse_nvidia_smi  # imported here because it loads an XML parser
 
     report = parse_nvidia_smi(text)
     problems = tuple(Problem(finding, finding.message) for finding in report.findings)
-    return CheckResult(
+    return NodeCheckResult(
         problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason
     )
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="nvidia_smi",
     about="GPU state by nvidia-smi, where NVML cannot be read; else, if wanted, whether it hangs or shows ERR!",
     interval_seconds=300.0,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Broken, Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.check import CheckBroken, CheckContext, NodeCheck, NodeCheckResult, Problem, State
 from nodeheal.agent.runtime.config import AgentConfig, OwnCheck
 from nodeheal.agent.transport.event import CHECK_CHARACTERS, clip
 from nodeheal.contract.json_text import read_json
@@ -45,15 +45,15 @@ class Said:
         return ": ".join(filter(None, (self.verdict, self.code, self.reason)))
 
 
-def all_of(config: AgentConfig) -> list[Check]:
+def all_of(config: AgentConfig) -> list[NodeCheck]:
     """Return a check for each suitable file, and for each name with settings in the configuration."""
     return [check_of(name, config) for name in _names(config)[:MOST]]
 
 
-def check_of(name: str, config: AgentConfig) -> Check:
+def check_of(name: str, config: AgentConfig) -> NodeCheck:
     """Return the check of this name, whether or not its file exists."""
     terms = config.own_checks.get(name, OwnCheck())
-    return Check(
+    return NodeCheck(
         name=f"{PREFIX}{name}",
         about=f"a check of your own: {config.checks_dir}/{name}",
         interval_seconds=terms.interval_seconds,
@@ -71,7 +71,7 @@ def is_name(text: str) -> bool:
 
 
 def ask(name: str, config: AgentConfig) -> Said:
-    """Run the file and parse its output. Raises Broken."""
+    """Run the file and parse its output. Raises CheckBroken."""
     from nodeheal.agent.checks.own_process import run_own  # in the check's process: the agent itself runs no file
 
     seconds = config.own_checks.get(name, OwnCheck()).deadline_seconds
@@ -79,59 +79,59 @@ def ask(name: str, config: AgentConfig) -> Said:
 
 
 def parse_own(printed: bytes) -> Said:
-    """Parse the output of an operator's own check. Raises Broken, with the reason."""
+    """Parse the output of an operator's own check. Raises CheckBroken, with the reason."""
     said = _object(printed)
     for key, value in said.items():
         if key not in _KEYS:
-            raise Broken(f"it prints the unknown key {key!r:.40}; known are {', '.join(_KEYS)}")
+            raise CheckBroken(f"it prints the unknown key {key!r:.40}; known are {', '.join(_KEYS)}")
         if not isinstance(value, str):
-            raise Broken(f"{key!r} must be text")
+            raise CheckBroken(f"{key!r} must be text")
     verdict = said.get("verdict")
     if verdict not in tuple(Verdict):
-        raise Broken(f"'verdict' must be one of {', '.join(Verdict)}, not {verdict!r:.40}")
+        raise CheckBroken(f"'verdict' must be one of {', '.join(Verdict)}, not {verdict!r:.40}")
     is_wrong = verdict in _WRONG
     required = {"code": is_wrong, "reason": verdict != Verdict.OK}
     for key in (key for key, must in required.items() if must and not said.get(key)):
-        raise Broken(f"{verdict} needs {key!r}")
+        raise CheckBroken(f"{verdict} needs {key!r}")
     for key in (key for key in ("code", "component") if key in said and not is_wrong):
-        raise Broken(f"{verdict} has no {key!r}")
+        raise CheckBroken(f"{verdict} has no {key!r}")
     code, component = said.get("code", ""), said.get("component")
     if is_wrong and not re.fullmatch(OWN_CODE, code):
-        raise Broken(f"'code' must be of the form {OWN_CODE.strip('^$')}, not {code!r:.80}")
+        raise CheckBroken(f"'code' must be of the form {OWN_CODE.strip('^$')}, not {code!r:.80}")
     if component is not None and not 0 < len(component) <= _COMPONENT_CHARACTERS:
-        raise Broken(f"'component' must have 1 to {_COMPONENT_CHARACTERS} characters")
+        raise CheckBroken(f"'component' must have 1 to {_COMPONENT_CHARACTERS} characters")
     return Said(Verdict(verdict), code, component and word(component), _clean(said.get("reason", "")))
 
 
-def look_of(name: str, said: Said) -> CheckResult:
+def look_of(name: str, said: Said) -> NodeCheckResult:
     """Convert it into a result. The family is always `own`: no file can report a fault of the catalog."""
     if said.verdict is Verdict.UNKNOWN:
-        return CheckResult(unclear=said.reason)
+        return NodeCheckResult(unclear=said.reason)
     if said.verdict is Verdict.OK:
-        return CheckResult(summary=said.reason)
+        return NodeCheckResult(summary=said.reason)
     finding = Finding(Family.own, name, said.component, said.reason, said.code, verdict=said.verdict)
-    return CheckResult((Problem(finding, said.reason),))
+    return NodeCheckResult((Problem(finding, said.reason),))
 
 
 def _object(printed: bytes) -> dict[str, str]:
     """Parse the one JSON object. Its values need not be texts yet."""
     if not printed.strip():
-        raise Broken("it prints nothing")
+        raise CheckBroken("it prints nothing")
     try:
         said = read_json(printed.decode("utf-8"), object_pairs_hook=_each_once)
-    except Broken:
+    except CheckBroken:
         raise
     except ValueError as error:
-        raise Broken(f"it does not print one JSON object: {str(error).partition(':')[0]:.80}") from None
+        raise CheckBroken(f"it does not print one JSON object: {str(error).partition(':')[0]:.80}") from None
     if not isinstance(said, dict):
-        raise Broken("it does not print one JSON object")
+        raise CheckBroken("it does not print one JSON object")
     return said
 
 
 def _each_once(pairs: list[tuple[str, str]]) -> Mapping[str, str]:
     known = dict(pairs)
     if len(known) < len(pairs):
-        raise Broken("it prints a key twice")
+        raise CheckBroken("it prints a key twice")
     return known
 
 
@@ -140,7 +140,7 @@ def _clean(text: str) -> str:
     return clip("".join(one if one.isprintable() else " " for one in text).strip(), CHECK_CHARACTERS)
 
 
-def _why_not(name: str, place: Place) -> str:
+def _why_not(name: str, place: CheckContext) -> str:
     file = Path(place.config.checks_dir) / name
     try:
         file.lstat()
@@ -151,14 +151,14 @@ def _why_not(name: str, place: Place) -> str:
     return ""
 
 
-def _look(name: str, place: Place, _: State) -> CheckResult:
+def _look(name: str, place: CheckContext, _: State) -> NodeCheckResult:
     try:
         return look_of(name, ask(name, place.config))
-    except Broken as error:
-        return CheckResult(unclear=str(error))
+    except CheckBroken as error:
+        return NodeCheckResult(unclear=str(error))
 
 
-def _trial(name: str, place: Place) -> str:
+def _trial(name: str, place: CheckContext) -> str:
     return f"it says {ask(name, place.config)}"
 
 
@@ -179,7 +179,7 @@ def _refused(config: AgentConfig) -> Iterator[str]:
         yield f"{name} is not run: at most {MOST} checks are"
 
 
-def _why_no_folder(place: Place) -> str:
+def _why_no_folder(place: CheckContext) -> str:
     folder = Path(place.config.checks_dir)
     try:
         return "" if any(folder.iterdir()) else f"{folder} is empty"
@@ -189,22 +189,22 @@ def _why_no_folder(place: Place) -> str:
         return ""  # the run reports the reason
 
 
-def _look_at_folder(place: Place, _: State) -> CheckResult:
+def _look_at_folder(place: CheckContext, _: State) -> NodeCheckResult:
     try:
         refused = "; ".join(_refused(place.config))
     except OSError as error:
-        return CheckResult(unclear=f"{place.config.checks_dir} cannot be read: {error.strerror}")
-    return CheckResult(unclear=clip(refused, CHECK_CHARACTERS), summary=f"{len(_names(place.config))} checks")
+        return NodeCheckResult(unclear=f"{place.config.checks_dir} cannot be read: {error.strerror}")
+    return NodeCheckResult(unclear=clip(refused, CHECK_CHARACTERS), summary=f"{len(_names(place.config))} checks")
 
 
-def _try_folder(place: Place) -> str:
+def _try_folder(place: CheckContext) -> str:
     look = _look_at_folder(place, {})
     if look.unclear:
-        raise Broken(look.unclear)
+        raise CheckBroken(look.unclear)
     return look.summary
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name=FOLDER,
     about="files in the folder of your own checks that are not valid checks",
     interval_seconds=600.0,

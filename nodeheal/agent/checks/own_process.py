@@ -19,7 +19,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Broken
+from nodeheal.agent.checks.check import CheckBroken
 from nodeheal.agent.runtime.file_owner import ROOT, user_of
 from nodeheal.agent.runtime.probe import KILL_GRACE_SECONDS, killed_with
 from nodeheal.agent.runtime.safe_files import why_unsafe
@@ -58,7 +58,7 @@ class _Pipe:
 
 
 def run_own(file: Path, state_dir: Path, seconds: float) -> bytes:
-    """Run the file and return its output. Raises Broken: it may not run, or it failed.
+    """Run the file and return its output. Raises CheckBroken: it may not run, or it failed.
 
     Where this process is root, the file runs as the owner of `state_dir`, who is the agent's user.
     """
@@ -76,17 +76,17 @@ def run_own(file: Path, state_dir: Path, seconds: float) -> bytes:
             _adopt_orphans(False)
         _drain(out, errors)
     if out.is_too_much:
-        raise Broken(f"it prints more than {OUTPUT_BYTES} bytes")
+        raise CheckBroken(f"it prints more than {OUTPUT_BYTES} bytes")
     if not has_ended:
-        raise Broken(f"no answer within {seconds:g} s")
+        raise CheckBroken(f"no answer within {seconds:g} s")
     if process.returncode != 0:
         words = bytes(errors.data).decode("utf-8", "replace").strip().partition("\n")[0][:WORDS_CHARACTERS]
-        raise Broken(f"it ended with {process.returncode}" + f" and said {words!r}" * bool(words))
+        raise CheckBroken(f"it ended with {process.returncode}" + f" and said {words!r}" * bool(words))
     return bytes(out.data)
 
 
 def _user_for(file: Path, state_dir: Path) -> tuple[int, int]:
-    """Return the user and group to run the file as. Raises Broken where it may not run."""
+    """Return the user and group to run the file as. Raises CheckBroken where it may not run."""
     try:
         user, group = user_of(state_dir)
         why = why_unsafe(file, {ROOT, user})
@@ -100,7 +100,7 @@ def _user_for(file: Path, state_dir: Path) -> tuple[int, int]:
     if not why and user == ROOT:
         why = f"your own checks never run as root, but the owner of {state_dir}, the agent's user, is root"
     if why:
-        raise Broken(f"it is not run: {why}")
+        raise CheckBroken(f"it is not run: {why}")
     return user, group
 
 
@@ -122,9 +122,9 @@ def _started(file: Path, user: tuple[int, int] | None) -> "subprocess.Popen[byte
             preexec_fn=killed_with(os.getpid(), *_LIMITED),
         )
     except FileNotFoundError:
-        raise Broken("it cannot be started: the interpreter in its first line does not exist") from None
+        raise CheckBroken("it cannot be started: the interpreter in its first line does not exist") from None
     except OSError as error:
-        raise Broken(f"it cannot be started: {error.strerror}") from None
+        raise CheckBroken(f"it cannot be started: {error.strerror}") from None
 
 
 def _read_until_its_end(pid: int, out: _Pipe, errors: _Pipe, until: float) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State, always
 from nodeheal.agent.checks.gpu_processes import gpu_users, holds_accelerator
 from nodeheal.agent.runtime.thresholds import ZOMBIES
 from nodeheal.contract.vocabulary import Family
@@ -44,7 +44,7 @@ def parse_stat(text: str) -> Process | None:
     return Process(int(pid), name, fields[0], int(fields[19]), bool(int(fields[6]) & _KERNEL_THREAD))
 
 
-def _look(place: Place, state: State) -> CheckResult:
+def _look(place: CheckContext, state: State) -> NodeCheckResult:
     """Check all processes. One is stuck if it blocked at the last run, too, and has not run in between; otherwise it
     does normal work.
     """
@@ -57,7 +57,7 @@ def _look(place: Place, state: State) -> CheckResult:
     stuck = [one for one in asleep if before.get(_key(one)) == waiting[_key(one)]]
     holders, unknown = _sorted_out(place, stuck)
     zombies = [one for one in processes if one.state == "Z"]
-    return CheckResult(
+    return NodeCheckResult(
         tuple(_judge(holders, zombies, place.config.limit(ZOMBIES))),
         unclear=f"it is not known whether blocked processes have an accelerator open: {_named(unknown)}"
         if unknown
@@ -67,7 +67,7 @@ def _look(place: Place, state: State) -> CheckResult:
     )
 
 
-def _sorted_out(place: Place, stuck: list[Process]) -> tuple[list[Process], list[Process]]:
+def _sorted_out(place: CheckContext, stuck: list[Process]) -> tuple[list[Process], list[Process]]:
     """Return those that have an accelerator open, and those for which that is not known."""
     users = gpu_users(place) if stuck else None
     held = {one.pid: holds_accelerator(place.proc / str(one.pid), users) for one in stuck}
@@ -118,7 +118,7 @@ def _problem(code: str, message: str) -> Problem:
     return Problem(Finding(Family.host, code, None, message), message)
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="processes",
     about="processes that hold an accelerator and are stuck, and zombies",
     interval_seconds=300.0,  # it reads a file for each process

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State, always
 from nodeheal.agent.runtime.safe_files import open_file
 from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Family
@@ -46,7 +46,7 @@ def name_of(stem: str) -> tuple[str, float | None]:
     return f"{named['job']}/{named['run']}", max(SHORTEST_SECONDS, float(named["seconds"]))
 
 
-def _look(place: Place, state: State) -> CheckResult:
+def _look(place: CheckContext, state: State) -> NodeCheckResult:
     """Check all files. A clock may jump, so a file's standstill counts from the run that first saw it unchanged."""
     now, seen, problems, doubts = time.monotonic(), dict[str, list[float]](), list[Problem](), dict[str, str]()
     gauges = dict[str, float]()
@@ -73,7 +73,7 @@ def _look(place: Place, state: State) -> CheckResult:
         f"{others} files of jobs are not checked, only the {FILES} newest: make jobs remove their files when they end"
     )
     summary = f"{len(seen)} jobs report their progress"
-    return CheckResult(tuple(problems), unclear if others else "", seen, gauges, summary=summary, doubts=doubts)
+    return NodeCheckResult(tuple(problems), unclear if others else "", seen, gauges, summary=summary, doubts=doubts)
 
 
 def _files(folder: Path) -> tuple[list[Path], int]:
@@ -116,7 +116,7 @@ def _read(file: Path) -> tuple[bytes, float]:
         return opened.read(FILE_BYTES), os.fstat(opened.fileno()).st_mtime
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="progress",
     about="training jobs that report their steps: each step within its limit",
     interval_seconds=30.0,

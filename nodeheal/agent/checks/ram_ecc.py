@@ -5,7 +5,7 @@ Documentation/admin-guide/ras.rst.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State
 from nodeheal.agent.runtime.thresholds import RAM_CORRECTED
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -28,15 +28,15 @@ def judge(now: Mapping[str, int], before: Mapping[str, object], corrected_many: 
             yield Problem(Finding(Family.host, "ram_ecc", controller, message), message, new)
 
 
-def _controllers(place: Place) -> list[Path]:
+def _controllers(place: CheckContext) -> list[Path]:
     return sorted((place.sys / CONTROLLERS).glob("mc[0-9]*"))
 
 
-def _why_not(place: Place) -> str:
+def _why_not(place: CheckContext) -> str:
     return "" if _controllers(place) else "the kernel monitors no memory controller (EDAC)"
 
 
-def _look(place: Place, state: State) -> CheckResult:
+def _look(place: CheckContext, state: State) -> NodeCheckResult:
     read = {
         f"{folder.name}/{counter}": _count(folder / counter) for folder in _controllers(place) for counter in COUNTERS
     }
@@ -47,7 +47,9 @@ def _look(place: Place, state: State) -> CheckResult:
     kept = {name: state[name] for name in unread if name in state}
     # An event, not a state: the counter does not go back.
     happened = tuple(judge(found, state, place.config.limit(RAM_CORRECTED)))
-    return CheckResult(happened=happened, unclear=unclear, state={**kept, **found}, summary=f"{len(found)} counters")
+    return NodeCheckResult(
+        happened=happened, unclear=unclear, state={**kept, **found}, summary=f"{len(found)} counters"
+    )
 
 
 def _count(path: Path) -> int | None:
@@ -57,7 +59,7 @@ def _count(path: Path) -> int | None:
         return None
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="ram_ecc",
     about="errors of the host's memory",
     interval_seconds=600.0,

@@ -5,7 +5,7 @@ not grow.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State
 from nodeheal.agent.checks.pci_tree import AMAZON, EFA_PREFIX
 from nodeheal.agent.runtime.thresholds import RDMA_ERRORS
 from nodeheal.contract.vocabulary import Family, Verdict
@@ -32,12 +32,12 @@ def grown(now: Mapping[str, int], before: Mapping[str, object], many: float) -> 
             yield Problem(Finding(family, name, device, message), message, new)
 
 
-def _why_not(place: Place) -> str:
+def _why_not(place: CheckContext) -> str:
     is_there = any((place.sys / "class/infiniband").glob("*")) or _adapters(place)
     return "" if is_there else "no EFA or InfiniBand adapter"
 
 
-def _look(place: Place, state: State) -> CheckResult:
+def _look(place: CheckContext, state: State) -> NodeCheckResult:
     root = place.sys / "class/infiniband"
     states = _tree(root, _STATES)
     read = _tree(root, _COUNTERS)
@@ -46,7 +46,7 @@ def _look(place: Place, state: State) -> CheckResult:
     report = parse_efa_tree(states)
     problems = [Problem(finding, finding.message) for finding in report.findings]
     unclear = report.reason if report.verdict is Verdict.UNKNOWN else ""
-    return CheckResult(
+    return NodeCheckResult(
         # A link that went down once does not do so again to confirm it: it is an event.
         (*problems, *unbound, *(one for one in growth if one.finding.code not in TELLING)),
         happened=tuple(one for one in growth if one.finding.code in TELLING),
@@ -57,13 +57,13 @@ def _look(place: Place, state: State) -> CheckResult:
     )
 
 
-def _adapters(place: Place) -> list[Path]:
+def _adapters(place: CheckContext) -> list[Path]:
     """Return the EFA adapters on the PCI bus, with or without a driver."""
     devices = sorted((place.sys / "bus/pci/devices").glob("*"))
     return [at for at in devices if _text(at / "vendor") == AMAZON and _text(at / "device").startswith(EFA_PREFIX)]
 
 
-def _unbound(place: Place) -> Iterator[Problem]:
+def _unbound(place: CheckContext) -> Iterator[Problem]:
     for folder in _adapters(place):
         if not (folder / "driver").exists():
             message = f"EFA adapter {folder.name} has no driver"
@@ -86,7 +86,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-CHECK = Check(
+CHECK = NodeCheck(
     name="rdma",
     about="EFA and InfiniBand adapters: bound, active, error counters",
     interval_seconds=60.0,

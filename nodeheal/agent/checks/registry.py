@@ -20,10 +20,10 @@ from nodeheal.agent.checks import (
     ram_ecc,
     rdma,
 )
-from nodeheal.agent.checks.check import Check
+from nodeheal.agent.checks.check import NodeCheck
 from nodeheal.agent.runtime.config import AgentConfig, ConfigError
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[NodeCheck, ...] = (
     gpu_state.CHECK,
     gpu_count.CHECK,
     nvidia_smi.CHECK,
@@ -45,14 +45,14 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def chosen(config: AgentConfig, only: tuple[str, ...] = ()) -> list[Check]:
+def chosen(config: AgentConfig, only: tuple[str, ...] = ()) -> list[NodeCheck]:
     """Return the checks of `only`, else those of the configuration, else all. Raises ConfigError for an unknown
     name.
     """
     names = only or config.checks
     if names is None:
         return [*CHECKS, *own.all_of(config)]
-    found: dict[str, Check] = {}
+    found: dict[str, NodeCheck] = {}
     for name in names:
         check = named(name, config)
         if check is None:
@@ -63,7 +63,7 @@ def chosen(config: AgentConfig, only: tuple[str, ...] = ()) -> list[Check]:
     return list(found.values())
 
 
-def named(name: str, config: AgentConfig) -> Check | None:
+def named(name: str, config: AgentConfig) -> NodeCheck | None:
     """Return the check of this name, including an operator's own without a file; None for an invalid name."""
     if own.is_name(name):
         return own.check_of(name.removeprefix(own.PREFIX), config)

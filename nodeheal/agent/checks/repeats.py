@@ -17,7 +17,7 @@ OPEN_WINDOWS = 1024  # more different faults than a node has parts; beyond it th
 
 
 @dataclass(frozen=True)
-class Observation:
+class FindingOccurrence:
     """A finding and where it was found. `count`: the number of identical ones that it represents."""
 
     finding: Finding
@@ -44,7 +44,7 @@ class _Window:
     """The minute after a reported observation."""
 
     ends_at: float
-    last: Observation | None = None  # its count is that of all that were folded
+    last: FindingOccurrence | None = None  # its count is that of all that were folded
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Repeats:
 
     _windows: dict[Key, _Window] = field(default_factory=dict)
 
-    def admit(self, observation: Observation, now: float) -> list[Observation]:
+    def admit(self, observation: FindingOccurrence, now: float) -> list[FindingOccurrence]:
         """Return what to report now: this observation, or nothing where it was folded. `now`: monotonic seconds."""
         window = self._windows.get(observation.key)
         if window is None:
@@ -67,7 +67,7 @@ class Repeats:
         """Whether identical observations are being folded now; history does not count here."""
         return _key(finding, boot_id, is_history=False) in self._windows
 
-    def expire(self, now: float) -> list[Observation]:
+    def expire(self, now: float) -> list[FindingOccurrence]:
         """Return what the expired windows have folded."""
         over = [key for key, window in self._windows.items() if window.ends_at <= now]
         return self._close(over)
@@ -76,15 +76,15 @@ class Repeats:
         """Return what is folded and not reported yet, to survive a restart."""
         return [_to_json(window.last) for window in self._windows.values() if window.last]
 
-    def _make_room(self) -> list[Observation]:
+    def _make_room(self) -> list[FindingOccurrence]:
         return self._close([next(iter(self._windows))]) if len(self._windows) > OPEN_WINDOWS else []
 
-    def _close(self, keys: list[Key]) -> list[Observation]:
+    def _close(self, keys: list[Key]) -> list[FindingOccurrence]:
         closed = [self._windows.pop(key) for key in keys]
         return [window.last for window in closed if window.last]
 
 
-def load(dumped: Iterable[Mapping[str, Any]]) -> list[Observation]:
+def load(dumped: Iterable[Mapping[str, Any]]) -> list[FindingOccurrence]:
     """Parse the observations of a dump; none where another version wrote them differently."""
     try:
         return [_from_json(document) for document in dumped]
@@ -93,7 +93,7 @@ def load(dumped: Iterable[Mapping[str, Any]]) -> list[Observation]:
         return []
 
 
-def _to_json(observation: Observation) -> dict[str, object]:
+def _to_json(observation: FindingOccurrence) -> dict[str, object]:
     finding = observation.finding
     return {
         "family": finding.family.value,
@@ -110,7 +110,7 @@ def _to_json(observation: Observation) -> dict[str, object]:
     }
 
 
-def _from_json(saved: Mapping[str, Any]) -> Observation:
+def _from_json(saved: Mapping[str, Any]) -> FindingOccurrence:
     family, code, message = Family(saved["family"]), _word(saved["code"]), _word(saved["message"])
     component, subcode = (
         _word(word) if word is not None else None for word in (saved["component"], saved.get("subcode"))
@@ -118,7 +118,7 @@ def _from_json(saved: Mapping[str, Any]) -> Observation:
     finding = Finding(family, code, component, message, subcode)
     seen_at = datetime.fromisoformat(saved["seen_at"])
     said = (_word(saved["boot_id"]), _word(saved["position"]), _word(saved["evidence"]))
-    return Observation(finding, *said, seen_at, int(saved["count"]), bool(saved.get("is_history")))
+    return FindingOccurrence(finding, *said, seen_at, int(saved["count"]), bool(saved.get("is_history")))
 
 
 def _word(saved: object) -> str:

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from nodeheal.agent.checks.check import Check, Place
-from nodeheal.agent.checks.check_ipc import Answer, verdict_on
+from nodeheal.agent.checks.check import CheckContext, NodeCheck
+from nodeheal.agent.checks.check_ipc import ProcessAnswer, verdict_on
 from nodeheal.agent.checks.check_result import CheckSchedule, Problem
 from nodeheal.agent.checks.check_runner import CheckRunner
 from nodeheal.agent.checks.own import is_name
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckRow:
     """The result of one check. `verdict` is NOT_HERE where this node does not support it; the row then does not
     count.
     """
@@ -60,16 +60,16 @@ def check_name(text: str) -> str:
 def carry_out(arguments: argparse.Namespace) -> int:
     """Run the checks. Returns the exit code."""
     config = given(arguments)
-    return check_now(chosen(config, tuple(arguments.names)), Place(config, run_tool), as_json=arguments.json)
+    return check_now(chosen(config, tuple(arguments.names)), CheckContext(config, run_tool), as_json=arguments.json)
 
 
-def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
+def check_now(checks: Sequence[NodeCheck], place: CheckContext, *, as_json: bool) -> int:
     """Run the checks and print a row for each, as they answer. Returns the exit code; UNKNOWN where no check
     can run.
     """
     if not checks:
         logger.warning("no check is run: the configuration selects none")
-    rows: dict[str, Row] = {}
+    rows: dict[str, CheckRow] = {}
     printed = iter(checks)
     due = next(printed, None)
     for row in rows_of(checks, place):
@@ -83,7 +83,7 @@ def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
     return EXIT_CODES[max(verdicts, key=GRAVITY.index, default=Verdict.UNKNOWN)]
 
 
-def rows_of(checks: Sequence[Check], place: Place) -> Iterator[Row]:
+def rows_of(checks: Sequence[NodeCheck], place: CheckContext) -> Iterator[CheckRow]:
     """Yield a row for each check, as they answer. All checks run at once, each in its own process and until its
     deadline.
     """
@@ -91,7 +91,9 @@ def rows_of(checks: Sequence[Check], place: Place) -> Iterator[Row]:
         yield row_of(answer, terms, seconds)
 
 
-def answers_of(checks: Sequence[Check], place: Place) -> Iterator[tuple[Answer, CheckSchedule, float]]:
+def answers_of(
+    checks: Sequence[NodeCheck], place: CheckContext
+) -> Iterator[tuple[ProcessAnswer, CheckSchedule, float]]:
     """Yield each answer as it comes, with the check's schedule and the seconds that the answer took."""
     looks = CheckRunner([replace(check, stream=None) for check in checks], place)
     try:
@@ -100,7 +102,7 @@ def answers_of(checks: Sequence[Check], place: Place) -> Iterator[tuple[Answer, 
         looks.close()
 
 
-def _answers(looks: CheckRunner) -> Iterator[tuple[Answer, CheckSchedule, float]]:
+def _answers(looks: CheckRunner) -> Iterator[tuple[ProcessAnswer, CheckSchedule, float]]:
     began = time.monotonic()
     waiting = {check.name: check for check in looks.terms}
     for name in waiting:
@@ -115,19 +117,19 @@ def _answers(looks: CheckRunner) -> Iterator[tuple[Answer, CheckSchedule, float]
         news.poll(min(1.0, looks.due_in()) * 1000)
 
 
-def row_of(answer: Answer, check: CheckSchedule, seconds: float = 0.0) -> Row:
+def row_of(answer: ProcessAnswer, check: CheckSchedule, seconds: float = 0.0) -> CheckRow:
     """Convert an answer into a row. A result that is not known is never OK."""
     verdict = verdict_on(answer, check)
     if verdict is None:
-        return Row(check.name, NOT_HERE, (f"not checked: {answer.absent}",), seconds)
+        return CheckRow(check.name, NOT_HERE, (f"not checked: {answer.absent}",), seconds)
     if answer.look is None:
         late = f"no answer within {check.deadline_seconds:g} s"
-        return Row(check.name, verdict.value, (late if answer.hung else answer.broke,), seconds)
+        return CheckRow(check.name, verdict.value, (late if answer.hung else answer.broke,), seconds)
     look = answer.look
     problems = [*look.problems, *look.happened]
     said = [_words(problem) for problem in problems]
     said += list(filter(None, (look.unclear, *look.doubts.values())))
-    return Row(check.name, verdict.value, tuple(said) or (look.summary,), seconds)
+    return CheckRow(check.name, verdict.value, tuple(said) or (look.summary,), seconds)
 
 
 def _words(problem: Problem) -> str:
@@ -139,7 +141,7 @@ def _words(problem: Problem) -> str:
     return f"{code}: {first}" if first else code
 
 
-def _line(row: Row) -> str:
+def _line(row: CheckRow) -> str:
     head = f"{row.check:<{_NAME}}{row.verdict:<{_VERDICT}}"
     rest = "".join(f"{'':<{_NAME + _VERDICT}}{more}\n" for more in row.said[1:])
     return f"{head}{row.said[0] if row.said else ''}\n{rest}"

@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from nodeheal import __version__
-from nodeheal.agent.checks.check import Check, CheckResult, Place, State, always
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, State, always
 from nodeheal.agent.checks.registry import chosen
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands import doctor_probes
-from nodeheal.agent.commands.check_now import NOT_HERE, Row, rows_of
+from nodeheal.agent.commands.check_now import NOT_HERE, CheckRow, rows_of
 from nodeheal.agent.runtime.config import AgentConfig, ConfigError, given
 from nodeheal.contract.vocabulary import Verdict
 
@@ -56,11 +56,11 @@ class Sign:
 class Trial:
     """One probe, and the state to report for success and for failure."""
 
-    check: Check
+    check: NodeCheck
     fails: str = BAD
     works: str = GOOD
 
-    def sign(self, row: Row) -> Sign:
+    def sign(self, row: CheckRow) -> Sign:
         """Create the result of this probe."""
         said = "; ".join(row.said)
         if row.verdict == NOT_HERE:
@@ -81,10 +81,10 @@ def carry_out(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         say(Sign("configuration", BAD, f"{error}; {_MEND}"), as_json=arguments.json)
         return 1
-    return doctor(checks, Place(config, run_tool), as_json=arguments.json)
+    return doctor(checks, CheckContext(config, run_tool), as_json=arguments.json)
 
 
-def doctor(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
+def doctor(checks: Sequence[NodeCheck], place: CheckContext, *, as_json: bool) -> int:
     """Print the results; returns 0 where the agent can do its work, else 1."""
     version = f"{__version__}, Python {platform.python_version()}, node {place.config.node_id}"
     signs = [
@@ -102,25 +102,25 @@ def say(sign: Sign, *, as_json: bool) -> None:
     sys.stdout.write((json.dumps(asdict(sign)) if as_json else line.rstrip()) + "\n")
 
 
-def tried(everything: Sequence[Trial], place: Place) -> list[Sign]:
+def tried(everything: Sequence[Trial], place: CheckContext) -> list[Sign]:
     """Run the probes; returns their results in order."""
     rows = {row.check: row for row in rows_of([trial.check for trial in everything], place)}
     return [trial.sign(rows[trial.check.name]) for trial in everything]
 
 
-def trial_of(what: str, work: Callable[[], str], seconds: float = LOCAL_SECONDS, why_not: str = "") -> Check:
+def trial_of(what: str, work: Callable[[], str], seconds: float = LOCAL_SECONDS, why_not: str = "") -> NodeCheck:
     """Wrap a probe in a check: OK where it returns a text, unclear where it raises."""
 
-    def look(_: Place, __: State) -> CheckResult:
+    def look(_: CheckContext, __: State) -> NodeCheckResult:
         try:
-            return CheckResult(summary=work())
+            return NodeCheckResult(summary=work())
         except ConfigError as error:
-            return CheckResult(unclear=str(error))
+            return NodeCheckResult(unclear=str(error))
         except OSError as error:
             name = f"{error.filename}: " if error.filename else ""
-            return CheckResult(unclear=f"{name}{error.strerror or str(error) or type(error).__name__}")
+            return NodeCheckResult(unclear=f"{name}{error.strerror or str(error) or type(error).__name__}")
 
-    return Check(what, "a trial", seconds, seconds, (lambda _: why_not) if why_not else always, look)
+    return NodeCheck(what, "a trial", seconds, seconds, (lambda _: why_not) if why_not else always, look)
 
 
 def _host(config: AgentConfig) -> Iterator[Trial]:
@@ -133,7 +133,7 @@ def _host(config: AgentConfig) -> Iterator[Trial]:
     yield Trial(trial_of("SSM commands", partial(doctor_probes.runs_scripts, SSM_FOLDER), why_not=absent), fails=POOR)
 
 
-def _aws(place: Place) -> Iterator[Trial]:
+def _aws(place: CheckContext) -> Iterator[Trial]:
     config = place.config
     yield Trial(trial_of("bus", partial(doctor_probes.speaks, config), CALL_SECONDS))
     yield Trial(trial_of("heartbeats", partial(doctor_probes.takes_heartbeat, config), CALL_SECONDS))
@@ -142,7 +142,7 @@ def _aws(place: Place) -> Iterator[Trial]:
     yield Trial(trial_of("CloudWatch", partial(doctor_probes.measures, place), CALL_SECONDS, off), fails=POOR)
 
 
-def _supported(checks: Sequence[Check], place: Place) -> Iterator[Trial]:
+def _supported(checks: Sequence[NodeCheck], place: CheckContext) -> Iterator[Trial]:
     """Return the probe of a check. It only calls `why_not`, which may read from drivers and hang as well.
 
     The operator's own checks are run: only their output shows whether a file is valid.

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.check import CheckContext
 from nodeheal.agent.checks.journal import TOOL as JOURNAL_TOOL
 from nodeheal.agent.checks.memory import parse_used_percent
 from nodeheal.agent.checks.tools import is_installed
@@ -19,7 +19,7 @@ from nodeheal.agent.transport.aws_client import endpoint
 from nodeheal.agent.transport.bus import BusUnavailable
 from nodeheal.agent.transport.connect import node_metrics
 from nodeheal.agent.transport.event import Entry
-from nodeheal.agent.transport.heartbeat_client import Heartbeat, HeartbeatRejected
+from nodeheal.agent.transport.heartbeat_client import HeartbeatContent, HeartbeatRejected
 from nodeheal.agent.transport.metrics import NotPut
 from nodeheal.contract.names import AGENT_DOCTOR
 
@@ -78,7 +78,7 @@ def takes_heartbeat(config: AgentConfig) -> str:
     """
     clock, every = Clock(), config.heartbeat_seconds
     item, key = heartbeat_item(config, clock), signer_of(config, clock).public()
-    heartbeat = partial(Heartbeat, config.boot_id(), clock.utc_now().timestamp(), key=key)
+    heartbeat = partial(HeartbeatContent, config.boot_id(), clock.utc_now().timestamp(), key=key)
     try:
         wanted = item.write(heartbeat(every))
         if wanted is not None and wanted != every:
@@ -90,7 +90,7 @@ def takes_heartbeat(config: AgentConfig) -> str:
     return f"accepted, every {wanted or every:g} s"
 
 
-def measures(place: Place) -> str:
+def measures(place: CheckContext) -> str:
     """Send a true value to CloudWatch, such as the agent sends each minute."""
     used = parse_used_percent((place.proc / "meminfo").read_text("ascii", "replace"))
     if used is None:

@@ -9,7 +9,7 @@ from nodeheal.agent.commands.parser import Parser
 from nodeheal.agent.runtime import config as configuration
 
 
-class Command(Protocol):
+class Subcommand(Protocol):
     """A module that implements a subcommand. It is loaded on demand, so that the agent's memory holds only what it
     uses.
     """
@@ -27,79 +27,79 @@ def carry_out(words: Sequence[str]) -> int:
     return _COMMANDS[arguments.command][1]().carry_out(arguments)
 
 
-def _watch() -> Command:
+def _watch() -> Subcommand:
     from nodeheal.agent.runtime import watching
 
     return watching
 
 
-def _run() -> Command:
+def _run() -> Subcommand:
     from nodeheal.agent import node_commands
 
     return node_commands
 
 
-def _check() -> Command:
+def _check() -> Subcommand:
     from nodeheal.agent.commands import check_now
 
     return check_now
 
 
-def _doctor() -> Command:
+def _doctor() -> Subcommand:
     from nodeheal.agent.commands import doctor
 
     return doctor
 
 
-def _config() -> Command:
+def _config() -> Subcommand:
     from nodeheal.agent.commands import config as settings
 
     return settings
 
 
-def _copy_credentials() -> Command:
+def _copy_credentials() -> Subcommand:
     from nodeheal.agent.commands import copy_credentials
 
     return copy_credentials
 
 
-def _after_boot() -> Command:
+def _after_boot() -> Subcommand:
     from nodeheal.agent.commands import after_boot
 
     return after_boot
 
 
-def _node_config() -> Command:
+def _node_config() -> Subcommand:
     from nodeheal.agent.commands import node_config
 
     return node_config
 
 
-def _prolog() -> Command:
+def _prolog() -> Subcommand:
     from nodeheal.agent.slurm import prolog
 
     return prolog
 
 
-def _slurm() -> Command:
+def _slurm() -> Subcommand:
     from nodeheal.agent.slurm import verbs
 
     return verbs
 
 
-def _latest_checkpoint() -> Command:
+def _latest_checkpoint() -> Subcommand:
     from nodeheal.agent.commands import latest_checkpoint
 
     return latest_checkpoint
 
 
-def _units() -> Command:
+def _units() -> Subcommand:
     from nodeheal.agent import units
 
     return units
 
 
-_COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
+_COMMANDS: dict[str, tuple[str, Callable[[], Subcommand]]] = {
     "watch": ("watch this node until stopped", _watch),
     "run": ("carry out one command, as the SSM documents do", _run),
     "check": ("run every check once; exit code: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN", _check),

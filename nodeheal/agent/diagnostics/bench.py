@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nodeheal.agent.runtime import probe
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 
 OUTPUT_BYTES = 4 * 1024 * 1024
 WORDS_CHARACTERS = 120
@@ -33,15 +33,15 @@ class Output:
         first = words.partition("\n")[0][:WORDS_CHARACTERS]
         return f"it ended with {self.ran.exit_code}" + f" and said {first!r}" * bool(first)
 
-    def no_answer(self, tool: str) -> Report | None:
+    def no_answer(self, tool: str) -> ToolReport | None:
         """Return the report where there is no output: a tool that hangs is a failure, a missing one proves nothing.
 
         Only broken hardware makes a diagnostic hang, since its deadline is far longer than it needs.
         """
         if self.ran.has_hung:
-            return Report(Verdict.FAILED, ("timeout",), reason=f"{tool}: {self.ran.error}")
+            return ToolReport(Verdict.FAILED, ("timeout",), reason=f"{tool}: {self.ran.error}")
         if self.ran.error:
-            return Report(Verdict.UNKNOWN, reason=f"{tool} cannot be run: {self.ran.error}")
+            return ToolReport(Verdict.UNKNOWN, reason=f"{tool} cannot be run: {self.ran.error}")
         return None
 
 

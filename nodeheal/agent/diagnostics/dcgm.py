@@ -11,7 +11,7 @@ from nodeheal.contract.check_seconds import LONGEST_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
 from nodeheal.parsers.dcgm_diag import cannot_under_mig, parse_diagnostic
 from nodeheal.parsers.dcgm_errors import is_about_nvlinks
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.measures import dcgm_bandwidths
 from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
 from nodeheal.parsers.nvlinks import NvLinks
@@ -25,7 +25,7 @@ RUN_BY_NAME = (
 )
 
 
-def check(bench: Bench) -> tuple[Report, Output]:
+def check(bench: Bench) -> tuple[ToolReport, Output]:
     """Run what failed before alone first: if it fails again, the rest need not run."""
     again = ",".join(test for test in bench.first if test in RUN_BY_NAME)
     if again:
@@ -38,7 +38,7 @@ def check(bench: Bench) -> tuple[Report, Output]:
     return _run_again(bench, report) if is_undone else (report, output)
 
 
-def _run_again(bench: Bench, undone: Report) -> tuple[Report, Output]:
+def _run_again(bench: Bench, undone: ToolReport) -> tuple[ToolReport, Output]:
     """Run the tests that were not done once more; all of them where DCGM cannot run one by its name.
 
     Where one spoke of NVLinks, wait until these are up: only then what it says of them counts.
@@ -61,7 +61,7 @@ def _settled_links(bench: Bench) -> NvLinks:
     return links
 
 
-def _run(bench: Bench, what: str, links: NvLinks = NvLinks.UNKNOWN) -> tuple[Report, Output]:
+def _run(bench: Bench, what: str, links: NvLinks = NvLinks.UNKNOWN) -> tuple[ToolReport, Output]:
     output = bench.run([*bench.dcgmi, "-r", what, "-j"], LONGEST_SECONDS[Check.dcgm][bench.level])
     if cannot_under_mig(f"{output.text}\n{output.errors}"):
         return _without_dcgm(bench)
@@ -72,7 +72,7 @@ def _run(bench: Bench, what: str, links: NvLinks = NvLinks.UNKNOWN) -> tuple[Rep
     return replace(report, measured=dcgm_bandwidths(output.text)), output
 
 
-def _without_dcgm(bench: Bench) -> tuple[Report, Output]:
+def _without_dcgm(bench: Bench) -> tuple[ToolReport, Output]:
     """Judge GPUs that are split into MIG instances by nvidia-smi: DCGM's programs need whole GPUs."""
     output = bench.run(["nvidia-smi", "-q", "-x"], NVIDIA_SMI_SECONDS)
     report = output.no_answer("nvidia-smi") or parse_nvidia_smi(output.text + output.errors, bench.accelerators)

@@ -6,13 +6,13 @@ import sys
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.parsers.efa_tools import parse_efa
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.tool_report import worst_of
 
 SECONDS = 60.0
 
 
-def check(bench: Bench) -> tuple[Report, Output]:
+def check(bench: Bench) -> tuple[ToolReport, Output]:
     """Run fi_info, and read the kernel's port states."""
     provided = bench.run(["fi_info", "-p", "efa"], SECONDS)
     reports = [provided.no_answer("fi_info") or parse_efa(provided.text + provided.errors)]

@@ -18,8 +18,8 @@ from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.all_reduce import parse_all_reduce
 from nodeheal.parsers.efa_tools import parse_efa, reliable_domains
-from nodeheal.parsers.fi_pingpong import Ended, is_nobody_there, parse_pingpong, read_rows
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.fi_pingpong import PingpongExit, is_nobody_there, parse_pingpong, read_rows
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.tool_report import GRAVITY, unknown, worst_of
 
 TOOL, PROVIDER = "fi_pingpong", "efa"
@@ -73,7 +73,7 @@ def check(
     fabric_test: FabricTest,
     monotonic: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
-) -> tuple[Report, Output]:
+) -> tuple[ToolReport, Output]:
     """Check the provider, then run the ping-pong, then the all-reduce if requested, all within the test's seconds."""
     ends_at = monotonic() + fabric_test.seconds
     report, output = _play(bench, fabric_test, ends_at, monotonic, pause)
@@ -84,10 +84,10 @@ def check(
     return worst_of([report, _judge_sum(summed, fabric_test, left)]), summed
 
 
-def _judge_sum(output: Output, fabric_test: FabricTest, seconds: float) -> Report:
+def _judge_sum(output: Output, fabric_test: FabricTest, seconds: float) -> ToolReport:
     if output.ran.error and not output.ran.has_hung:
         return unknown(f"the all-reduce cannot be run: {output.ran.error}")
-    ended = Ended(output.ran.exit_code or 0, seconds if output.ran.has_hung else 0.0)
+    ended = PingpongExit(output.ran.exit_code or 0, seconds if output.ran.has_hung else 0.0)
     return parse_all_reduce(output.text, output.errors, ended, fabric_test.least_all_reduce_mb_per_s)
 
 
@@ -97,7 +97,7 @@ def _play(
     ends_at: float,
     monotonic: Callable[[], float],
     pause: Callable[[float], None],
-) -> tuple[Report, Output]:
+) -> tuple[ToolReport, Output]:
     provided = bench.run(["fi_info", "-p", PROVIDER], min(PROVIDER_SECONDS, fabric_test.seconds))
     report = provided.no_answer("fi_info") or parse_efa(provided.text + provided.errors)
     if report.verdict is not Verdict.OK:
@@ -132,7 +132,7 @@ def _play_card(
         pause(AGAIN_SECONDS)
 
 
-def _judge_cards(ways: Sequence[FabricTest], outputs: Sequence[Output]) -> tuple[Report, Output]:
+def _judge_cards(ways: Sequence[FabricTest], outputs: Sequence[Output]) -> tuple[ToolReport, Output]:
     """Merge the cards' reports into one: its verdict is the worst, its output that of the worst card."""
     reports = [_judge(output, fabric_test) for fabric_test, output in zip(ways, outputs, strict=True)]
     if reports[0].verdict is Verdict.OK and all(map(_is_alone, ways[1:], outputs[1:])):
@@ -149,7 +149,7 @@ def _judge_cards(ways: Sequence[FabricTest], outputs: Sequence[Output]) -> tuple
     return replace(reports[worst], reason=told), outputs[worst]
 
 
-def _speed(report: Report) -> float:
+def _speed(report: ToolReport) -> float:
     return report.measured.get("fabric_mb_per_s", 0.0)
 
 
@@ -162,11 +162,11 @@ def _is_alone(fabric_test: FabricTest, output: Output) -> bool:
     return output.ran.has_hung and not read_rows(output.text)
 
 
-def _judge(output: Output, fabric_test: FabricTest) -> Report:
+def _judge(output: Output, fabric_test: FabricTest) -> ToolReport:
     ran = output.ran
     if ran.error and not ran.has_hung:
         return unknown(f"{TOOL} cannot be run: {ran.error}")
-    ended = Ended(ran.exit_code or 0, fabric_test.seconds if ran.has_hung else 0.0)
+    ended = PingpongExit(ran.exit_code or 0, fabric_test.seconds if ran.has_hung else 0.0)
     return parse_pingpong(
         output.text, output.errors, ended, fabric_test.role is FabricRole.SERVE, fabric_test.least_mb_per_s
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.measures import collective_bandwidth
 from nodeheal.parsers.neuron_tools import parse_neuron
 from nodeheal.parsers.tool_report import unknown, worst_of
@@ -16,7 +16,7 @@ LIST_SECONDS, COUNTERS_SECONDS, COLLECTIVE_SECONDS = 60.0, 60.0, 600.0
 COLLECTIVE_LEVEL = 2  # it compiles and runs a program, which a run of seconds has no time for
 
 
-def check(bench: Bench) -> tuple[Report, Output]:
+def check(bench: Bench) -> tuple[ToolReport, Output]:
     """Run all parts; the output is that of the last tool."""
     listed = bench.run(["neuron-ls", "--json-output"], LIST_SECONDS)
     reports = [listed.no_answer("neuron-ls") or parse_neuron(listed.text, bench.accelerators)]
@@ -30,7 +30,7 @@ def check(bench: Bench) -> tuple[Report, Output]:
     return worst_of(reports), collective
 
 
-def _read_collective(output: Output) -> Report:
+def _read_collective(output: Output) -> ToolReport:
     """Parse the bandwidth, which is the proof. Without one, either the cores or the tool may be at fault: UNKNOWN."""
     silent = output.no_answer("nccom-test")
     if silent is not None:
@@ -38,4 +38,4 @@ def _read_collective(output: Output) -> Report:
     measured = collective_bandwidth(output.text)
     if not measured or output.ran.exit_code != 0:
         return unknown(f"nccom-test ended with {output.ran.exit_code} and no bandwidth")
-    return replace(Report(Verdict.OK, reason="an all-reduce went through"), measured=measured)
+    return replace(ToolReport(Verdict.OK, reason="an all-reduce went through"), measured=measured)

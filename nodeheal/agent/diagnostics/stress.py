@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.host_heat import judge_load, read_host
 from nodeheal.parsers.measures import heat
 from nodeheal.parsers.tool_report import first_line, unknown, worst_of
@@ -19,7 +19,7 @@ DISK = ("--hdd", "1", "--hdd-bytes", "256m", "--hdd-opts", "fsync", "--temp-path
 STRESSOR_FAILED = 2  # from its manual: one or more stressors failed; every other code is about the tool itself
 
 
-def check(bench: Bench) -> tuple[Report, Output]:
+def check(bench: Bench) -> tuple[ToolReport, Output]:
     """Load every processor with computations that are checked; write and read back a tenth of the memory and a file.
 
     Heat and errors are read before and after.
@@ -35,13 +35,13 @@ def check(bench: Bench) -> tuple[Report, Output]:
     return replace(report, measured=heat(output.text + output.errors)), output
 
 
-def _read(output: Output, seconds: int) -> Report:
+def _read(output: Output, seconds: int) -> ToolReport:
     if output.ran.exit_code == STRESSOR_FAILED:
         wrong = [line for line in (output.text + output.errors).splitlines() if "fail:" in line]
-        return Report(Verdict.FAILED, ("stress",), reason=f"stress-ng: {first_line(wrong[0] if wrong else '')}")
+        return ToolReport(Verdict.FAILED, ("stress",), reason=f"stress-ng: {first_line(wrong[0] if wrong else '')}")
     if output.ran.exit_code != 0:
         return unknown(f"stress-ng ended with {output.ran.exit_code}: {first_line(output.errors)}")
-    return Report(Verdict.OK, reason=f"{seconds} s of load")
+    return ToolReport(Verdict.OK, reason=f"{seconds} s of load")
 
 
 def _host(bench: Bench) -> dict[str, str]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeheal.agent.checks import kernel_log
-from nodeheal.agent.checks.check import Check, Place
-from nodeheal.agent.checks.check_ipc import Answer
+from nodeheal.agent.checks.check import CheckContext, NodeCheck
+from nodeheal.agent.checks.check_ipc import ProcessAnswer
 from nodeheal.agent.checks.journal import TOOL as JOURNALCTL
 from nodeheal.agent.checks.journal import journal_of_boot
 from nodeheal.agent.checks.kmsg import KmsgReader
@@ -225,12 +225,12 @@ def _in_check(accusation: Accusation, config: AgentConfig, seconds: float) -> _S
     if check is None:
         return _Said(where, unclear="this node has no such check")
     timely = replace(check, deadline_seconds=min(check.deadline_seconds, seconds))
-    for answer, _, _ in answers_of([timely], Place(config, run_tool)):
+    for answer, _, _ in answers_of([timely], CheckContext(config, run_tool)):
         return _as_seen(where, answer, check, accusation)
     return _Said(where, unclear="no answer")
 
 
-def _as_seen(where: str, answer: Answer, check: Check, accusation: Accusation) -> _Said:
+def _as_seen(where: str, answer: ProcessAnswer, check: NodeCheck, accusation: Accusation) -> _Said:
     if answer.hung and check.hang is not None and accusation.is_of(check.hang):
         return _Said(where, words=check.hang.message)
     look = answer.look

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from nodeheal.agent.checks.disk import Mount, parse_mountinfo
+from nodeheal.agent.checks.disk import MountEntry, parse_mountinfo
 from nodeheal.agent.transport.event import PATH_CHARACTERS, SOURCE_CHARACTERS, Sight
-from nodeheal.checkpoints.apart import NoAnswer, tell_apart
+from nodeheal.checkpoints.apart import SearchFailed, tell_apart
 
 PROC = Path("/proc")
 
@@ -22,7 +22,7 @@ def see_apart(directory: str, after: float, seconds: float, prepare: Callable[[]
     try:
         told = tell_apart(lambda: _told(directory), seconds, prepare)
         return Sight(**told) if isinstance(told, dict) else str(told)
-    except NoAnswer as silence:
+    except SearchFailed as silence:
         return str(silence)
 
 
@@ -63,7 +63,7 @@ def _nearest(path: Path) -> tuple[Path, str]:
     raise FileNotFoundError(errno.ENOENT, "not even / exists")
 
 
-def _mount_of(folder: Path, mounts: list[Mount]) -> Mount | None:
+def _mount_of(folder: Path, mounts: list[MountEntry]) -> MountEntry | None:
     """Return the innermost mount of the folder."""
     having = [mount for mount in mounts if folder.is_relative_to(mount.point)]
     return max(having, key=lambda mount: len(Path(mount.point).parts), default=None)

@@ -4,7 +4,7 @@ import http
 import re
 from dataclasses import dataclass
 
-from nodeheal.agent.transport.aws_client import AwsClient, NoAnswer
+from nodeheal.agent.transport.aws_client import AwsClient, RequestFailed
 
 _BODY = b"Action=GetCallerIdentity&Version=2011-06-15"
 _HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -22,7 +22,7 @@ class IdentityError(Exception):
 
 
 @dataclass(frozen=True)
-class Identity:
+class CallerIdentity:
     """The caller. `user_id` is IAM's ${aws:userid}: ROLE-ID:SESSION, where AWS names the session."""
 
     user_id: str
@@ -35,9 +35,9 @@ class StsIdentity:
 
     def __init__(self, sts: AwsClient) -> None:
         self._sts = sts
-        self._known: Identity | None = None
+        self._known: CallerIdentity | None = None
 
-    def identity(self) -> Identity:
+    def identity(self) -> CallerIdentity:
         """Return the identity. Raises IdentityError."""
         if self._known is None:
             self._known = self._ask()
@@ -52,15 +52,15 @@ class StsIdentity:
         """Close the connection."""
         self._sts.close()
 
-    def _ask(self) -> Identity:
+    def _ask(self) -> CallerIdentity:
         try:
             status, raw = self._sts.ask(_HEADERS, _BODY)
-        except NoAnswer as error:
+        except RequestFailed as error:
             raise IdentityError(str(error), error.is_refusal) from error
         answer = raw.decode("utf-8", "replace")
         user, arn = _USER.search(answer), _ARN.search(answer)
         if status == http.HTTPStatus.OK and user is not None and arn is not None:
-            return Identity(user[1], arn[1], arn[2])
+            return CallerIdentity(user[1], arn[1], arn[2])
         code = _CODE.search(answer)
         is_refusal = status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
         raise IdentityError(f"STS answered {status} {code[1] if code else ''}".rstrip(), is_refusal)

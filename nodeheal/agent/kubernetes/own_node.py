@@ -21,7 +21,7 @@ _SECONDS = 10.0
 _LONGEST = 4 * 1024 * 1024  # a Node object with all its images is a tenth of it
 
 
-class NoAnswer(OSError):
+class NodeObjectError(OSError):
     """The API server has refused, or has sent what is no Node object."""
 
 
@@ -61,7 +61,7 @@ class OwnNode:
                     return
                 event = _object(line)
                 if event.get("type") == "ERROR":
-                    raise NoAnswer("the API server has ended the watch")
+                    raise NodeObjectError("the API server has ended the watch")
                 if event.get("type") in ("ADDED", "MODIFIED"):
                     yield _checked(event.get("object"))
 
@@ -75,9 +75,9 @@ class OwnNode:
             connection.request("GET", path, headers={"Authorization": f"Bearer {token}", "Accept": "application/json"})
             answer = connection.getresponse()
         except http.client.HTTPException as error:
-            raise NoAnswer(f"{self.host}:{self.port} does not speak HTTP: {type(error).__name__}") from error
+            raise NodeObjectError(f"{self.host}:{self.port} does not speak HTTP: {type(error).__name__}") from error
         if answer.status != http.client.OK:
-            raise NoAnswer(f"the API server answers {answer.status} for node {self.name}")
+            raise NodeObjectError(f"the API server answers {answer.status} for node {self.name}")
         return answer
 
 
@@ -86,18 +86,18 @@ def _breaks_named() -> Iterator[None]:
     try:
         yield
     except http.client.HTTPException as error:
-        raise NoAnswer(f"the answer has broken off: {type(error).__name__}") from error
+        raise NodeObjectError(f"the answer has broken off: {type(error).__name__}") from error
 
 
 def _object(text: bytes) -> Object:
     try:
         parsed = json.loads(text)
     except ValueError as error:
-        raise NoAnswer("the API server has sent what is no JSON") from error
+        raise NodeObjectError("the API server has sent what is no JSON") from error
     return _checked(parsed)
 
 
 def _checked(parsed: object) -> Object:
     if not isinstance(parsed, dict):
-        raise NoAnswer("the API server has sent no object")
+        raise NodeObjectError("the API server has sent no object")
     return parsed

@@ -37,10 +37,10 @@ from nodeheal.agent.transport.event import DiagnosticResult, DiagnosticsFinished
 from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.tool_report import unknown, worst_of
 
-CHECKS: dict[Check, Callable[[Bench], tuple[Report, Output]]] = {
+CHECKS: dict[Check, Callable[[Bench], tuple[ToolReport, Output]]] = {
     Check.dcgm: dcgm.check,
     Check.neuron: neuron.check,
     Check.efa: efa.check,
@@ -135,7 +135,9 @@ def _lock(folder: int) -> bool:
     return True
 
 
-def run_all(command: DiagnoseCommand, config: AgentConfig, clock: Clock) -> list[tuple[Report, DiagnosticResult, str]]:
+def run_all(
+    command: DiagnoseCommand, config: AgentConfig, clock: Clock
+) -> list[tuple[ToolReport, DiagnosticResult, str]]:
     """Run every check. A disk that stores no output is no fault of the accelerators: UNKNOWN."""
     try:
         with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
@@ -147,7 +149,7 @@ def run_all(command: DiagnoseCommand, config: AgentConfig, clock: Clock) -> list
         return [(nothing, DiagnosticResult(command.checks[0], Verdict.UNKNOWN, nothing.reason), "")]
 
 
-def _run(check: Check, bench: Bench, clock: Clock) -> tuple[Report, DiagnosticResult, str]:
+def _run(check: Check, bench: Bench, clock: Clock) -> tuple[ToolReport, DiagnosticResult, str]:
     """Run one check; returns its part of the answer, and the tool's output."""
     began = clock.monotonic()
     found, output = CHECKS[check](bench)
@@ -155,7 +157,7 @@ def _run(check: Check, bench: Bench, clock: Clock) -> tuple[Report, DiagnosticRe
     return found, result, f"{output.errors}{output.text}"
 
 
-def _named_first(found: Report, first: tuple[str, ...]) -> Report:
+def _named_first(found: ToolReport, first: tuple[str, ...]) -> ToolReport:
     """Move the tests that failed before and fail again to the front: a reader looks for these."""
     ordered = sorted(found.failed_tests, key=lambda test: test not in first)
     return replace(found, failed_tests=tuple(ordered))

@@ -29,7 +29,7 @@ from nodeheal.agent.transport.bus import EventBus
 from nodeheal.agent.transport.event import EventFactory
 from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.vocabulary import FabricRole
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.tool_report import unknown
 
 FABRIC_PORT, FABRIC_SECONDS = 47592, 60.0  # as in contract.fabric; a test compares them
@@ -65,7 +65,7 @@ def try_fabric(command: FabricTestCommand, config: AgentConfig, spool: Spool, bu
     return EXIT_DONE
 
 
-def _try(fabric_test: FabricTest, clock: Clock) -> tuple[Report, str]:
+def _try(fabric_test: FabricTest, clock: Clock) -> tuple[ToolReport, str]:
     """Run the test. A disk that stores no output is no fault of the fabric: UNKNOWN."""
     try:
         with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:

@@ -34,7 +34,7 @@ from nodeheal.agent.transport.bus import EventBus
 from nodeheal.agent.transport.event import EventFactory, Found
 from nodeheal.agent.transport.spool import Spool
 from nodeheal.checkpoints.apart import list_apart
-from nodeheal.checkpoints.found import Listing
+from nodeheal.checkpoints.found import DirectoryListing
 from nodeheal.checkpoints.place import why_not_plain
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import CheckpointFormat
@@ -94,7 +94,7 @@ def _look(command: FindCheckpointCommand, seconds: float, become: Callable[[], N
     return replace(known, reason=seen) if isinstance(seen, str) else replace(known, sight=seen)
 
 
-def _found(listing: Listing) -> Found:
+def _found(listing: DirectoryListing) -> Found:
     newest = listing.newest_valid
     skipped = tuple(one.told for one in listing.skipped)
     if newest is None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.check import CheckContext
 from nodeheal.agent.checks.gpu_processes import holds_accelerator
 from nodeheal.agent.checks.hardware import nvswitches
 from nodeheal.agent.checks.nvidia_services import FABRIC_MANAGER, PERSISTENCE
@@ -87,14 +87,14 @@ class GpuResetFinished(NodeFact):
 
 
 @dataclass(frozen=True)
-class Ended:
+class ResetOutcome:
     """The result and its reason. REFUSED: nothing was tried."""
 
     outcome: Outcome
     reason: str
 
 
-def reset_gpu(command: ResetGpuCommand, place: Place, spool: Spool, bus: EventBus, clock: Clock) -> int:
+def reset_gpu(command: ResetGpuCommand, place: CheckContext, spool: Spool, bus: EventBus, clock: Clock) -> int:
     """Reset the GPU, report, and print one line of JSON; returns the exit code. Refuses a stale command without a
     report.
     """
@@ -112,24 +112,24 @@ def reset_gpu(command: ResetGpuCommand, place: Place, spool: Spool, bus: EventBu
     return EXIT_DONE
 
 
-def _reset(command: ResetGpuCommand, place: Place, clock: Clock) -> Ended:
+def _reset(command: ResetGpuCommand, place: CheckContext, clock: Clock) -> ResetOutcome:
     bus_id, why_not = _find(command.gpu, place)
     units = _states(place)
     why_not = why_not or _why_not_alone(place, units)
     if why_not:
-        return Ended(Outcome.REFUSED, why_not)
+        return ResetOutcome(Outcome.REFUSED, why_not)
     with _without([unit for unit in CLIENTS if units.get(unit) == "active"], place) as still_there:
         why_not = still_there or _why_in_use(place)
         seconds = min(RESET_SECONDS, command.expires_at - clock.utc_now().timestamp() - AFTERWARDS_SECONDS)
         if not why_not and seconds < LEAST_SECONDS:
             why_not = f"only {seconds:.0f} s are left, and a reset needs up to {LEAST_SECONDS:.0f}"
         if why_not:
-            return Ended(Outcome.REFUSED, why_not)
+            return ResetOutcome(Outcome.REFUSED, why_not)
         with _without_persistence_mode(bus_id, place) as why_not:
-            return Ended(Outcome.REFUSED, why_not) if why_not else _run_reset(bus_id, seconds, place)
+            return ResetOutcome(Outcome.REFUSED, why_not) if why_not else _run_reset(bus_id, seconds, place)
 
 
-def _find(gpu: str, place: Place) -> tuple[str, str]:
+def _find(gpu: str, place: CheckContext) -> tuple[str, str]:
     """Return (its address as nvidia-smi writes it, why it cannot be reset). A GPU that the driver does not list is
     unknown.
     """
@@ -145,7 +145,7 @@ def _find(gpu: str, place: Place) -> tuple[str, str]:
     return bus_id, "it is split into MIG instances, which a reset removes" if mig == "Enabled" else ""
 
 
-def _why_not_alone(place: Place, units: Mapping[str, str]) -> str:
+def _why_not_alone(place: CheckContext, units: Mapping[str, str]) -> str:
     """Return why it cannot be reset alone. Behind NVSwitches that needs a running Fabric Manager; otherwise all GPUs
     would have to be reset.
     """
@@ -157,7 +157,7 @@ def _why_not_alone(place: Place, units: Mapping[str, str]) -> str:
     )
 
 
-def _states(place: Place) -> dict[str, str]:
+def _states(place: CheckContext) -> dict[str, str]:
     """Return the state of each unit; no state at all where systemd does not return one for each."""
     units = (FABRIC_MANAGER, *CLIENTS)
     said = place.run(["systemctl", "is-active", *units], ASK_SECONDS).text.split()
@@ -165,7 +165,7 @@ def _states(place: Place) -> dict[str, str]:
 
 
 @contextmanager
-def _without(units: list[str], place: Place) -> Iterator[str]:
+def _without(units: list[str], place: CheckContext) -> Iterator[str]:
     """Stop these units, and start them again at the end, whatever happens. Yields why they could not be stopped."""
     try:
         yield _systemctl("stop", units, place)
@@ -179,7 +179,7 @@ def _without(units: list[str], place: Place) -> Iterator[str]:
 
 
 @contextmanager
-def _without_persistence_mode(bus_id: str, place: Place) -> Iterator[str]:
+def _without_persistence_mode(bus_id: str, place: CheckContext) -> Iterator[str]:
     """Switch the GPU's persistence mode off where it is on without the daemon, and on again at the end. Yields why it
     could not be switched off.
     """
@@ -198,14 +198,14 @@ def _without_persistence_mode(bus_id: str, place: Place) -> Iterator[str]:
             )
 
 
-def _set_persistence_mode(bus_id: str, mode: int, place: Place) -> str:
+def _set_persistence_mode(bus_id: str, mode: int, place: CheckContext) -> str:
     """Returns why it failed; empty: it succeeded."""
     answer = place.run([SMI, "-i", bus_id, "-pm", str(mode)], ASK_SECONDS)
     is_done = not answer.ran.error and answer.ran.exit_code == 0
     return "" if is_done else f"{SMI} -pm {mode}: {answer.ran.error or answer.last_words}"
 
 
-def _systemctl(verb: str, units: list[str], place: Place) -> str:
+def _systemctl(verb: str, units: list[str], place: CheckContext) -> str:
     """Run systemctl for all of them. Returns why it failed; empty: it succeeded."""
     if not units:
         return ""
@@ -214,7 +214,7 @@ def _systemctl(verb: str, units: list[str], place: Place) -> str:
     return "" if is_done else f"systemctl {verb}: {answer.ran.error or answer.last_words}"
 
 
-def _why_in_use(place: Place) -> str:
+def _why_in_use(place: CheckContext) -> str:
     """Return which processes have an accelerator or a fabric port open; empty: none.
 
     Any of them counts: work on one GPU can access another one, and so does RDMA.
@@ -237,13 +237,13 @@ def _name(folder: Path) -> str:
         return "ended"
 
 
-def _run_reset(bus_id: str, seconds: float, place: Place) -> Ended:
+def _run_reset(bus_id: str, seconds: float, place: CheckContext) -> ResetOutcome:
     """Reset the GPU. Only the tool's own message about this GPU is a success: the exit code is 0 for warnings, too."""
     answer = place.run([SMI, "--gpu-reset", "-i", bus_id], seconds)
     if not answer.ran.error and answer.ran.exit_code == 0 and f"GPU {bus_id} was successfully reset" in answer.text:
-        return Ended(Outcome.DONE, f"GPU {bus_id} was reset")
+        return ResetOutcome(Outcome.DONE, f"GPU {bus_id} was reset")
     said = answer.ran.error or f"{answer.text} {answer.errors}".strip() or answer.last_words
-    return Ended(Outcome.FAILED, f"{SMI} --gpu-reset: {said}")
+    return ResetOutcome(Outcome.FAILED, f"{SMI} --gpu-reset: {said}")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -261,7 +261,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     end_well_when_terminated()
     clock = Clock()
     command = ResetGpuCommand(arguments.gpu, arguments.request_id, arguments.boot_id, arguments.expires_at)
-    return reset_gpu(command, Place(config, run_tool), open_spool(config), event_bus(config, clock), clock)
+    return reset_gpu(command, CheckContext(config, run_tool), open_spool(config), event_bus(config, clock), clock)
 
 
 COMMAND = NodeCommand(

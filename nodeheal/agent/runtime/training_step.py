@@ -19,11 +19,14 @@ def last_step(file: Path, become: Callable[[], None]) -> int | None:
     """Return the step; None where the file does not exist or contains none. The file is read as the user of
     `become`.
     """
-    from nodeheal.checkpoints.apart import NoAnswer, tell_apart  # would stay in the memory of the agent that watches
+    from nodeheal.checkpoints.apart import (  # would stay in the memory of the agent that watches
+        SearchFailed,
+        tell_apart,
+    )
 
     try:
         told = tell_apart(lambda: step_in(_read(file)), SECONDS, become)
-    except NoAnswer:
+    except SearchFailed:
         return None
     return told if isinstance(told, int) else None
 

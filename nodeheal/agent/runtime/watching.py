@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.check import CheckContext
 from nodeheal.agent.checks.check_runner import CheckRunner
 from nodeheal.agent.checks.registry import chosen
 from nodeheal.agent.checks.tools import run_tool
@@ -36,7 +36,7 @@ def watch_as_configured(file: str | None) -> int:
 
 def _looks(config: AgentConfig) -> CheckRunner:
     """Create the runner and scheduler of all configured checks. Raises ConfigError."""
-    checks, place = chosen(config), Place(config, run_tool)
+    checks, place = chosen(config), CheckContext(config, run_tool)
     for check in checks:
         check.load(place)
     return CheckRunner(checks, place)

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from nodeheal.agent.checks import clock_skew, dcgm, dcgm_counters, own, progress
-from nodeheal.agent.checks.check import Check, Place
+from nodeheal.agent.checks.check import CheckContext, NodeCheck
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.registry import chosen
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.commands.check_now import NOT_HERE, Row, answers_of, check_name, row_of
+from nodeheal.agent.commands.check_now import NOT_HERE, CheckRow, answers_of, check_name, row_of
 from nodeheal.agent.commands.node_command import end_well_when_terminated, number, report
 from nodeheal.agent.identity.machine import identity
 from nodeheal.agent.node_commands import diag
@@ -44,7 +44,7 @@ from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.dcgm_diag import UNNAMED
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 from nodeheal.parsers.tool_report import GRAVITY, unknown
 
 EXIT_STARTS, EXIT_DRAINS = 0, 1
@@ -72,14 +72,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Answer:
+class PrologVerdict:
     """The verdict for the job, and the reason. Only FAILED prevents its start."""
 
     verdict: str
     said: str
 
 
-Say = Callable[[Answer], None]
+Say = Callable[[PrologVerdict], None]
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def carry_out(arguments: argparse.Namespace) -> int:
     return EXIT_STARTS
 
 
-def _answer(look: Callable[[Say], None], until: float, ends_at: float) -> Answer:
+def _answer(look: Callable[[Say], None], until: float, ends_at: float) -> PrologVerdict:
     """Return the verdict of the check process. It is a separate process that is ended in time: reading a file may hang
     as well.
 
@@ -156,10 +156,10 @@ def _answer(look: Callable[[Say], None], until: float, ends_at: float) -> Answer
     try:
         line = _line(reader, until)
         if line is None:
-            return Answer(Verdict.FAILED, "it hangs: the checks gave no answer in time")
+            return PrologVerdict(Verdict.FAILED, "it hangs: the checks gave no answer in time")
         if not line:
-            return Answer(Verdict.UNKNOWN, "the checks ended without an answer")
-        answer = Answer(**read_json(line))
+            return PrologVerdict(Verdict.UNKNOWN, "the checks ended without an answer")
+        answer = PrologVerdict(**read_json(line))
         _line(reader, min(time.monotonic() + REPORT_SECONDS, ends_at - END_SECONDS))
         return answer
     finally:
@@ -186,13 +186,13 @@ def _be_the_look(look: Callable[[Say], None], parent: int, writer: int) -> NoRet
         os._exit(0)
 
 
-def _say(writer: int, answer: Answer) -> None:
+def _say(writer: int, answer: PrologVerdict) -> None:
     short = replace(answer, said=clip(answer.said, SAID_CHARACTERS))
     os.write(writer, f"{json.dumps(asdict(short))}\n".encode())
 
 
-def _broken(error: Exception) -> Answer:
-    return Answer(Verdict.UNKNOWN, f"the node was not checked: {type(error).__name__}: {error}")
+def _broken(error: Exception) -> PrologVerdict:
+    return PrologVerdict(Verdict.UNKNOWN, f"the node was not checked: {type(error).__name__}: {error}")
 
 
 def _line(reader: int, until: float) -> bytes | None:
@@ -233,19 +233,19 @@ def _look(arguments: argparse.Namespace, terms: Terms, say: Say) -> None:
     asked = {"node_id": config.node_id, "boot_id": boot_id, "level": terms.level, "checks": names}
     passes = _Passes(config, asked, clock)
     if passes.is_valid(terms.valid_seconds):
-        say(Answer(Verdict.OK, "the node has passed recently"))
+        say(PrologVerdict(Verdict.OK, "the node has passed recently"))
         return
-    place = Place(config, run_tool)
+    place = CheckContext(config, run_tool)
     rows = [row for row in _rows(checks, place, terms) if row.verdict != NOT_HERE]
     verdicts = [Verdict(row.verdict) for row in rows]
     words = [f"{row.check}: {'; '.join(row.said)}" for row in rows if row.verdict != Verdict.OK]
-    found = Report(Verdict.OK)
+    found = ToolReport(Verdict.OK)
     if Verdict.FAILED not in verdicts:
         found = _diagnosed(boot_id, place, terms, passes, clock)
         words += [f"dcgmi diag: {found.reason}"] * bool(found.reason)
     worst = max([*verdicts, found.verdict], key=GRAVITY.index)
     passes.keep(worst, terms.valid_seconds)
-    say(Answer(worst, "; ".join(words) or f"{len(rows)} checks found nothing"))
+    say(PrologVerdict(worst, "; ".join(words) or f"{len(rows)} checks found nothing"))
     if found.verdict is Verdict.FAILED:
         _report(found, config, boot_id, terms.job, clock.utc_now())
 
@@ -255,7 +255,7 @@ def _is_left_out(name: str, without: tuple[str, ...]) -> bool:
     return is_own or name in (*_NOT_OF_A_PROLOG, *without)
 
 
-def _rows(checks: Sequence[Check], place: Place, terms: Terms) -> Iterator[Row]:
+def _rows(checks: Sequence[NodeCheck], place: CheckContext, terms: Terms) -> Iterator[CheckRow]:
     """Return the row of each check. A check that hangs has failed even with a shortened deadline, since it blocks the
     prolog.
 
@@ -269,12 +269,12 @@ def _rows(checks: Sequence[Check], place: Place, terms: Terms) -> Iterator[Row]:
         yield replace(row, verdict=Verdict.FAILED.value) if is_cut else row
 
 
-def _diagnosed(boot_id: str, place: Place, terms: Terms, passes: "_Passes", clock: Clock) -> Report:
+def _diagnosed(boot_id: str, place: CheckContext, terms: Terms, passes: "_Passes", clock: Clock) -> ToolReport:
     """Return the verdict of DCGM's diagnostic. OK without a reason: this node has nothing for it to test."""
     if not terms.level or not has_nvidia(place):
-        return Report(Verdict.OK)
+        return ToolReport(Verdict.OK)
     if _is_mig(place):
-        return Report(Verdict.OK, reason="left out under MIG")
+        return ToolReport(Verdict.OK, reason="left out under MIG")
     needed = HEALTHY_SECONDS[terms.level]
     patience = terms.rest_seconds - needed
     if patience <= 0:
@@ -285,18 +285,18 @@ def _diagnosed(boot_id: str, place: Place, terms: Terms, passes: "_Passes", cloc
         if refusal:
             return unknown(f"left out: other diagnostics run here ({refusal})")
         if passes.is_valid(terms.valid_seconds):  # of a simultaneous prolog
-            return Report(Verdict.OK)
+            return ToolReport(Verdict.OK)
         [(found, _, _)] = diag.run_all(replace(command, deadline_seconds=terms.rest_seconds), place.config, clock)
     return found
 
 
-def _is_mig(place: Place) -> bool:
+def _is_mig(place: CheckContext) -> bool:
     """Whether a GPU is split into MIG instances: DCGM's diagnostic does not run there."""
     output = place.run(MIG_QUERY, MIG_SECONDS)
     return "Enabled" in (line.strip() for line in output.text.splitlines())
 
 
-def _report(found: Report, config: AgentConfig, boot_id: str, job: str, at: datetime) -> None:
+def _report(found: ToolReport, config: AgentConfig, boot_id: str, job: str, at: datetime) -> None:
     """Send the findings. All are stored first: the watching agent sends those that this process cannot."""
     events = list(events_of(found, EventFactory(identity(config), boot_id), job, at))
     spool, clock = open_spool(config), Clock()
@@ -306,7 +306,7 @@ def _report(found: Report, config: AgentConfig, boot_id: str, job: str, at: date
         report(event, spool, bus)
 
 
-def events_of(found: Report, event_factory: EventFactory, job: str, at: datetime) -> Iterator[HealthEvent]:
+def events_of(found: ToolReport, event_factory: EventFactory, job: str, at: datetime) -> Iterator[HealthEvent]:
     """Create events for the findings that made the diagnostic fail. Without findings, as for one that hangs, there is a
     code of its own.
 

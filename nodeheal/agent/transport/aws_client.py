@@ -11,7 +11,7 @@ from nodeheal import __version__
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.transport.connection import BadAnswer, Connection
 from nodeheal.agent.transport.credentials import CredentialChain, NoCredentials
-from nodeheal.agent.transport.sigv4 import Scope, signed_headers
+from nodeheal.agent.transport.sigv4 import CredentialScope, signed_headers
 
 TIMEOUT_SECONDS = 10.0
 # AWS refuses a request whose signature is dated more than five minutes in the past or the future.
@@ -37,7 +37,7 @@ ACCESS_ERRORS = (
 )
 
 
-class NoAnswer(Exception):
+class RequestFailed(Exception):
     """The service did not answer. `is_refusal`: no request was sent, because there are no credentials."""
 
     def __init__(self, reason: str, is_refusal: bool = False) -> None:
@@ -64,7 +64,7 @@ class AwsClient:
     """A client of one service over one connection. Not safe to share between threads."""
 
     def __init__(self, service: str, region: str, url: str, credentials: CredentialChain, clock: Clock) -> None:
-        self._scope = Scope(region, service)
+        self._scope = CredentialScope(region, service)
         self._url = urlsplit(url)
         self._credentials = credentials
         self._clock = clock
@@ -96,8 +96,8 @@ class AwsClient:
         return self._url.netloc
 
     def ask(self, headers: dict[str, str], body: bytes | Callable[[], bytes]) -> tuple[int, bytes]:
-        """Send a request; returns (status, body). Raises NoAnswer. It may send twice, so use it only for idempotent
-        calls.
+        """Send a request; returns (status, body). Raises RequestFailed. It may send twice, so use it only for
+        idempotent calls.
 
         Where AWS refuses a signature because of this node's clock, the request is signed again with the service's time.
         A body that contains the time is built again from `ahead`.
@@ -122,22 +122,22 @@ class AwsClient:
         try:
             headers = self._signed(headers, body)
         except NoCredentials as error:
-            raise NoAnswer(str(error), is_refusal=True) from error
+            raise RequestFailed(str(error), is_refusal=True) from error
         try:
             connection = self._connection = self._connection or self._connect()
             is_reused = connection.is_open
         except ValueError as error:  # not a valid port
-            raise NoAnswer(f"{self.host}: {error}") from error
+            raise RequestFailed(f"{self.host}: {error}") from error
         try:
             return self._exchange(connection, body, headers)
         except (OSError, BadAnswer) as error:
             if not is_reused or isinstance(error, TimeoutError):
-                raise NoAnswer(f"{self.host}: {str(error) or type(error).__name__}") from error
+                raise RequestFailed(f"{self.host}: {str(error) or type(error).__name__}") from error
         # The server had closed the idle connection.
         try:
             return self._exchange(connection, body, headers)
         except (OSError, BadAnswer) as error:
-            raise NoAnswer(f"{self.host}: {str(error) or type(error).__name__}") from error
+            raise RequestFailed(f"{self.host}: {str(error) or type(error).__name__}") from error
 
     def forget_credentials(self) -> None:
         """Discard the refused credentials; the next call looks for new ones."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeheal.agent.identity.signing import NotPublished, Signs
-from nodeheal.agent.transport.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
+from nodeheal.agent.transport.aws_client import ACCESS_ERRORS, AwsClient, RequestFailed
 from nodeheal.agent.transport.clock_correction import redated
 from nodeheal.agent.transport.event import Entry
 from nodeheal.contract import names
@@ -81,7 +81,7 @@ class EventBus:
             raise BusUnavailable(str(error), error.is_refusal) from error
         try:
             status, raw = self._service.ask(_HEADERS, body)  # safe to send twice: event ids are stable
-        except NoAnswer as error:
+        except RequestFailed as error:
             raise BusUnavailable(str(error), error.is_refusal) from error
         answer = _parsed(raw)
         if status == http.HTTPStatus.OK:

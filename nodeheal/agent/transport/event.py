@@ -28,7 +28,7 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.contract.words import ADDRESS, word
 from nodeheal.domain.faults.catalog import verdict
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 
 SCHEMA_VERSION = 1
 EVIDENCE_CHARACTERS = 8192
@@ -308,7 +308,7 @@ class EventFactory:
         )
 
     def diagnosed(
-        self, request_id: str, report: Report, checks: tuple[DiagnosticResult, ...], evidence: str, at: datetime
+        self, request_id: str, report: ToolReport, checks: tuple[DiagnosticResult, ...], evidence: str, at: datetime
     ) -> DiagnosticsFinished:
         """Create the answer to a diagnostics request; a second run of the command gets the same id."""
         return DiagnosticsFinished(

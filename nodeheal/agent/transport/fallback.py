@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from nodeheal.agent.identity.signing import NotPublished, Signs
 from nodeheal.agent.identity.sts_identity import IdentityError, StsIdentity
 from nodeheal.agent.runtime.log_once import LogOnce
-from nodeheal.agent.transport.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
+from nodeheal.agent.transport.aws_client import ACCESS_ERRORS, AwsClient, RequestFailed
 from nodeheal.agent.transport.clock_correction import redated
 from nodeheal.agent.transport.event import Entry
 from nodeheal.agent.transport.spool import Spool
@@ -72,7 +72,7 @@ class Fallback:
             topic = f"arn:{caller.partition}:sns:{self._sns.region}:{caller.account}:{names.FALLBACK_TOPIC}"
             self._signer.prepare()
             status, raw = self._sns.ask(_HEADERS, lambda: self._message(topic, redated(entry, self._sns.zero())))
-        except (IdentityError, NoAnswer, NotPublished) as error:
+        except (IdentityError, RequestFailed, NotPublished) as error:
             raise PublishFailed(str(error)) from error
         if status == http.HTTPStatus.OK:
             return

@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nodeheal.agent.transport.profile import BadProfile, read_profile
-from nodeheal.agent.transport.sigv4 import Credentials, Scope, signed_headers
+from nodeheal.agent.transport.sigv4 import Credentials, CredentialScope, signed_headers
 
 METADATA = "http://169.254.169.254"
 ROLE_PATH = "/latest/meta-data/iam/security-credentials/"
@@ -39,7 +39,7 @@ class NotFetched(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class WheelhouseLocation:
     """The location of the object. `domain` is that of the partition, AWS::URLSuffix."""
 
     bucket: str
@@ -74,7 +74,7 @@ def node_credentials(environment: Mapping[str, str]) -> Credentials:
         raise NotFetched(f"no AWS credentials, neither in {no_file}, nor from the instance metadata: {error}") from None
 
 
-def fetch(place: Place, destination: Path, environment: Mapping[str, str]) -> None:
+def fetch(place: WheelhouseLocation, destination: Path, environment: Mapping[str, str]) -> None:
     """Download the object into the file. Retries when S3 is busy, out of reach or denies it. Raises NotFetched."""
     credentials, failed, denied_until = node_credentials(environment), 0, time.monotonic() + DENIED_FOR_SECONDS
     while True:
@@ -92,11 +92,13 @@ def fetch(place: Place, destination: Path, environment: Mapping[str, str]) -> No
         time.sleep(DENIED_PAUSE_SECONDS if is_denied else PAUSE_SECONDS)
 
 
-def _download(place: Place, destination: Path, environment: Mapping[str, str], credentials: Credentials) -> None:
+def _download(
+    place: WheelhouseLocation, destination: Path, environment: Mapping[str, str], credentials: Credentials
+) -> None:
     url = place.url(environment)
     address = urlsplit(url)
     headers = {"Host": address.netloc, "X-Amz-Content-Sha256": hashlib.sha256(b"").hexdigest()}
-    scope = Scope(place.region, "s3")
+    scope = CredentialScope(place.region, "s3")
     signed = signed_headers(headers, b"", address.path, credentials, scope, datetime.now(UTC), method="GET")
     request = urllib.request.Request(url, headers=signed)
     with urllib.request.urlopen(request, timeout=S3_SECONDS) as answer, destination.open("wb") as file:
@@ -133,7 +135,7 @@ def main(words: Sequence[str]) -> int:
     """Run with BUCKET KEY REGION DOMAIN FILE. Returns 0, or 1 after a message on stderr."""
     *place, destination = words
     try:
-        fetch(Place(*place), Path(destination), os.environ)
+        fetch(WheelhouseLocation(*place), Path(destination), os.environ)
     except NotFetched as error:
         sys.stderr.write(f"nodeheal: {error}\n")
         return 1

@@ -1,4 +1,4 @@
-"""Defines samples for metrics, and parses the names in `CheckResult.gauges`."""
+"""Defines samples for metrics, and parses the names in `NodeCheckResult.gauges`."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodeheal.agent.identity.sts_identity import IdentityError, StsIdentity
-from nodeheal.agent.transport.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
+from nodeheal.agent.transport.aws_client import ACCESS_ERRORS, AwsClient, RequestFailed
 from nodeheal.contract import names
 from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.json_text import read_json
@@ -54,7 +54,7 @@ class PublicKey:
 
 
 @dataclass(frozen=True)
-class Heartbeat:
+class HeartbeatContent:
     """The content of a heartbeat."""
 
     boot_id: str
@@ -64,7 +64,7 @@ class Heartbeat:
     steps: Mapping[str, int] = field(default_factory=dict)  # the last step that a job has shown here, by JOB/RUN
 
 
-def request(user_id: str, heartbeat: Heartbeat) -> dict[str, object]:
+def request(user_id: str, heartbeat: HeartbeatContent) -> dict[str, object]:
     """Build the item's update. It also returns what the control plane has stored there for the node."""
     said = {
         names.HEARTBEAT_AT: {"N": f"{heartbeat.at:.3f}"},
@@ -111,7 +111,7 @@ class HeartbeatItem:
         self._table = table
         self._caller = caller
 
-    def write(self, heartbeat: Heartbeat) -> float | None:
+    def write(self, heartbeat: HeartbeatContent) -> float | None:
         """Write a heartbeat; returns the interval that the control plane requests, or None. Raises HeartbeatRejected.
 
         It is dated by the service's clock: a node whose clock was set back would look silent.
@@ -145,7 +145,7 @@ class HeartbeatItem:
         try:
             user_id = self.name()
             status, raw = self._table.ask(_HEADERS, body)
-        except NoAnswer as error:
+        except RequestFailed as error:
             raise HeartbeatRejected(str(error), error.is_refusal) from error
         answer = _parsed(raw)
         if status == http.HTTPStatus.OK:

@@ -11,7 +11,7 @@ from nodeheal.agent.runtime.forking import at_work
 from nodeheal.agent.runtime.jitter import between
 from nodeheal.agent.runtime.log_once import LogOnce
 from nodeheal.agent.transport.gauges import Sample
-from nodeheal.agent.transport.heartbeat_client import Heartbeat, HeartbeatItem, HeartbeatRejected, PublicKey
+from nodeheal.agent.transport.heartbeat_client import HeartbeatContent, HeartbeatItem, HeartbeatRejected, PublicKey
 
 BACKOFF_FIRST_SECONDS = 1.0
 # A table that is out of reach for so long may stay so: the network may allow only the bus.
@@ -91,7 +91,9 @@ class HeartbeatThread(threading.Thread):
         """Write one heartbeat; returns the seconds to wait before the next."""
         try:
             wanted = self._item.write(
-                Heartbeat(self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key(), self._steps())
+                HeartbeatContent(
+                    self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key(), self._steps()
+                )
             )
         except HeartbeatRejected as error:
             return self._fail(error)

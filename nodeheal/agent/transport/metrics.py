@@ -15,7 +15,7 @@ from nodeheal.agent.runtime.eventfd_event import EventfdEvent
 from nodeheal.agent.runtime.forking import at_work
 from nodeheal.agent.runtime.jitter import between
 from nodeheal.agent.runtime.log_once import LogOnce
-from nodeheal.agent.transport.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
+from nodeheal.agent.transport.aws_client import ACCESS_ERRORS, AwsClient, RequestFailed
 from nodeheal.agent.transport.gauges import taken_apart
 from nodeheal.contract import names
 from nodeheal.contract.json_text import read_json
@@ -102,7 +102,7 @@ class NodeMetrics:
 
         try:
             status, raw = self._cloudwatch.ask(_HEADERS, body)
-        except NoAnswer as error:
+        except RequestFailed as error:
             raise NotPut(str(error)) from error
         if status == http.HTTPStatus.OK:
             return

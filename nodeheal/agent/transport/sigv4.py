@@ -18,7 +18,7 @@ class Credentials:
 
 
 @dataclass(frozen=True)
-class Scope:
+class CredentialScope:
     """The date, Region and service that a signature is valid for."""
 
     region: str
@@ -30,7 +30,7 @@ def signed_headers(
     body: bytes,
     path: str,
     credentials: Credentials,
-    scope: Scope,
+    scope: CredentialScope,
     now: datetime,
     method: str = "POST",
 ) -> dict[str, str]:
@@ -55,7 +55,7 @@ def signed_headers(
     return headers
 
 
-def _key(secret: str, day: str, scope: Scope) -> bytes:
+def _key(secret: str, day: str, scope: CredentialScope) -> bytes:
     key = f"AWS4{secret}".encode()
     for part in (day, scope.region, scope.service, "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()

@@ -30,55 +30,59 @@ class SharedDirectory:
     """OK: they share it. FAILED: they do not; `accused` differ from the others. UNKNOWN: it cannot be decided."""
 
     verdict: Verdict
-    told: str
+    reason: str
     accused: tuple[str, ...] = ()
 
 
 def is_shared(directory: str, sights: Mapping[str, Sight | str]) -> SharedDirectory:
     """Compares what each node has seen there, by its name, or why it could not say."""
-    seen = {name: sight for name, sight in sights.items() if isinstance(sight, Sight)}
-    groups = _grouped(seen)
-    first = [seen[names[0]] for names in groups]
-    if any(_cannot_be_one(one, other) for one, other in combinations(first, 2)):
-        return _not_shared(directory, seen, groups)
-    silent = {name: str(said) for name, said in sights.items() if name not in seen}
+    known = {name: sight for name, sight in sights.items() if isinstance(sight, Sight)}
+    groups = _grouped(known)
+    first = [known[names[0]] for names in groups]
+    if any(_cannot_be_one(sight, other) for sight, other in combinations(first, 2)):
+        return _not_shared(directory, known, groups)
+    silent = {name: str(reason) for name, reason in sights.items() if name not in known}
     if silent:
-        why = "; ".join(f"{name}: {said}" for name, said in list(silent.items())[:_NAMED])
+        why = "; ".join(f"{name}: {reason}" for name, reason in list(silent.items())[:_NAMED])
         return SharedDirectory(Verdict.UNKNOWN, f"{_IN_DOUBT} all nodes share {directory}: {why}")
     if len(groups) > 1:
-        told = "; ".join(f"{_listed(names)}: {_shown(seen[names[0]])}" for names in groups)
-        return SharedDirectory(Verdict.UNKNOWN, f"{_IN_DOUBT} all nodes share {directory}: {told}")
-    one = next(iter(seen.values()))
-    where = f"they run on one machine: {one.file_system} {one.source}" if _is_local(one) else _shown(one)
-    everyone = f"{all_of(len(seen))} nodes share" if len(seen) > 1 else "its one node sees"
-    where += f"; {one.missing} is not there yet" if one.missing else ""
+        text = "; ".join(f"{_listed(names)}: {_shown(known[names[0]])}" for names in groups)
+        return SharedDirectory(Verdict.UNKNOWN, f"{_IN_DOUBT} all nodes share {directory}: {text}")
+    first_sight = next(iter(known.values()))
+    where = (
+        f"they run on one machine: {first_sight.file_system} {first_sight.source}"
+        if _is_local(first_sight)
+        else _shown(first_sight)
+    )
+    everyone = f"{all_of(len(known))} nodes share" if len(known) > 1 else "its one node sees"
+    where += f"; {first_sight.missing} is not there yet" if first_sight.missing else ""
     return SharedDirectory(Verdict.OK, f"{everyone} {directory} ({where})")
 
 
-def _not_shared(directory: str, seen: Mapping[str, Sight], groups: Sequence[Sequence[str]]) -> SharedDirectory:
+def _not_shared(directory: str, known: Mapping[str, Sight], groups: Sequence[Sequence[str]]) -> SharedDirectory:
     """Accuses the few nodes that cannot see what most others agree on. A tie accuses nobody.
 
     The exception: nodes with only local disks, where the others have a network file system. It is not mounted there.
     """
-    told = "; ".join(f"{_listed(names)}: {_shown(seen[names[0]])}" for names in groups[:_NAMED])
-    told = f"{directory} is not one directory on all nodes: {told}"
-    agreeing, theirs = groups[0], seen[groups[0][0]]
-    others = [name for name in seen if _cannot_be_one(seen[name], theirs)]
-    is_not_mounted = not _is_local(theirs) and all(_is_local(seen[name]) for name in others)
+    text = "; ".join(f"{_listed(names)}: {_shown(known[names[0]])}" for names in groups[:_NAMED])
+    text = f"{directory} is not one directory on all nodes: {text}"
+    agreeing, theirs = groups[0], known[groups[0][0]]
+    others = [name for name in known if _cannot_be_one(known[name], theirs)]
+    is_not_mounted = not _is_local(theirs) and all(_is_local(known[name]) for name in others)
     if len(agreeing) < len(others) + (0 if is_not_mounted else 1):
-        return SharedDirectory(Verdict.FAILED, told)
-    return SharedDirectory(Verdict.FAILED, told, tuple(others))
+        return SharedDirectory(Verdict.FAILED, text)
+    return SharedDirectory(Verdict.FAILED, text, tuple(others))
 
 
-def _grouped(seen: Mapping[str, Sight]) -> list[list[str]]:
+def _grouped(known: Mapping[str, Sight]) -> list[list[str]]:
     """Groups the nodes that see the same, the largest group first.
 
     Of two equal ones the one on a network comes first.
     """
     groups: dict[tuple[object, ...], list[str]] = {}
-    for name, sight in seen.items():
+    for name, sight in known.items():
         groups.setdefault(_place(sight), []).append(name)
-    return sorted(groups.values(), key=lambda names: (-len(names), _is_local(seen[names[0]])))
+    return sorted(groups.values(), key=lambda names: (-len(names), _is_local(known[names[0]])))
 
 
 def _place(sight: Sight) -> tuple[object, ...]:
@@ -90,11 +94,11 @@ def _place(sight: Sight) -> tuple[object, ...]:
     return (sight.file_system, sight.source)
 
 
-def _cannot_be_one(one: Sight, other: Sight) -> bool:
+def _cannot_be_one(sight: Sight, other: Sight) -> bool:
     """Tells whether these are certainly two directories."""
-    if _place(one) == _place(other):
+    if _place(sight) == _place(other):
         return False
-    return _is_local(one) or _is_local(other) or _family(one) == _family(other) != ""
+    return _is_local(sight) or _is_local(other) or _family(sight) == _family(other) != ""
 
 
 def _family(sight: Sight) -> str:

@@ -77,10 +77,10 @@ def unconfirmed(builder: DecisionBuilder, progress: Progress, fault: Fault) -> D
     if answer is None:
         why = "nothing that cannot be undone is done on one report: the node is asked whether it shows the fault"
         return ask_node(builder, progress, fault, f"{fault.title}: {why}")
-    said = confirmation_in(answer)
-    if said is Confirmation.DENIED and progress.proof is None:
+    confirmation = confirmation_in(answer)
+    if confirmation is Confirmation.DENIED and progress.proof is None:
         return builder.step(Step.DIAGNOSE, f"{fault.title}: {answer.reason}; its diagnostics decide")
-    if said is Confirmation.CONFIRMED or _witness(progress, answer):
+    if confirmation is Confirmation.CONFIRMED or _witness(progress, answer):
         return None
     reasons = [answer.reason, progress.proof.reason if progress.proof is not None else ""]
     reason = f"{fault.title}: {'; '.join(filter(None, reasons))}. No witness confirms it either; a human must decide"
@@ -96,8 +96,8 @@ def is_unclear(decision: Decision, result: StepResult) -> bool:
 
 def confirmation_in(result: StepResult) -> Confirmation:
     """Returns the node's answer; UNKNOWN: it has given none."""
-    found = result.facts.confirmation if isinstance(result.facts, EvidenceSaved) else None
-    return found or Confirmation.UNKNOWN
+    confirmation = result.facts.confirmation if isinstance(result.facts, EvidenceSaved) else None
+    return confirmation or Confirmation.UNKNOWN
 
 
 def confirmations_in(history: History) -> list[str]:

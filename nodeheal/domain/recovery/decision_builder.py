@@ -130,11 +130,11 @@ class DecisionBuilder:
             return (ours, *self.history.context.job_limits)
         if action not in self.policy.limits:
             return ()  # the policy has no limit for it: no pool uses it
-        found = [Reservation(scope=node_scope(self.history.incident.node_id), limit=self.policy.limits[action])]
+        reservations = [Reservation(scope=node_scope(self.history.incident.node_id), limit=self.policy.limits[action])]
         serial, limit = self.assessment.fault.event.component_serial, self.policy.accelerator_limits.get(action)
         if serial and limit:
-            found.append(Reservation(scope=accelerator_scope(serial), limit=limit))
-        return tuple(found)
+            reservations.append(Reservation(scope=accelerator_scope(serial), limit=limit))
+        return tuple(reservations)
 
     def _decision(self, **fields: object) -> Decision:
         known: dict[str, object] = {

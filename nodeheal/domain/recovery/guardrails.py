@@ -56,7 +56,7 @@ def blocked_before_start(builder: DecisionBuilder, progress: Progress, fault: Fa
         return builder.escalate(
             Escalation.RECOVERY_BLOCKED, f"{fault.title}: {blocked} since the recovery began; nothing more is done"
         )
-    answer = next((one for one in progress.approvals.values() if one.outcome is Outcome.DONE), None)
+    answer = next((approval for approval in progress.approvals.values() if approval.outcome is Outcome.DONE), None)
     if answer is not None:
         message = f"{fault.title}: {answer.reason}, but {blocked}; nothing was done, although nodeheal would {would}"
         return builder.escalate(

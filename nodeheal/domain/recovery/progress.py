@@ -81,9 +81,9 @@ class Progress:
 
         Tasks that did not stop in time do not undo that; the restart proves their end.
         """
-        found = self.isolation
-        is_drained = found is not None and isinstance(found.facts, Isolated) and found.facts.is_drained
-        return found is not None and (found.outcome is Outcome.DONE or is_drained)
+        result = self.isolation
+        is_drained = result is not None and isinstance(result.facts, Isolated) and result.facts.is_drained
+        return result is not None and (result.outcome is Outcome.DONE or is_drained)
 
     @property
     def has_waited(self) -> bool:

@@ -32,15 +32,15 @@ class Fold:
 
 def fold_of(event: HealthEvent, history: History) -> Fold | None:
     """Returns what to fold after this event has joined the timeline. None: the timeline is within its limits."""
-    told = [(entry, entry.payload) for entry in history.timeline if isinstance(entry.payload, HealthEvent)]
-    same = [one for one in told if _kind(one[1]) == _kind(event)]
+    events = [(entry, entry.payload) for entry in history.timeline if isinstance(entry.payload, HealthEvent)]
+    same = [pair for pair in events if _kind(pair[1]) == _kind(event)]
     if len(same) > SAME_EVENTS_AT_MOST:
-        gone = [one for one in same[SAME_EVENTS_AT_MOST - 1 : -1] if _may_go(one[1], history)]
+        gone = [pair for pair in same[SAME_EVENTS_AT_MOST - 1 : -1] if _may_go(pair[1], history)]
         return _fold(gone, same[-1]) if gone else None
-    if len(told) > EVENTS_AT_MOST:
-        movable = sorted((one for one in told if _may_go(one[1], history)), key=_weight)
-        gone = movable[: len(told) - EVENTS_AT_MOST]
-        left = [one for one in told if one not in gone[:FOLDED_AT_ONCE]]
+    if len(events) > EVENTS_AT_MOST:
+        movable = sorted((pair for pair in events if _may_go(pair[1], history)), key=_weight)
+        gone = movable[: len(events) - EVENTS_AT_MOST]
+        left = [pair for pair in events if pair not in gone[:FOLDED_AT_ONCE]]
         return _fold(gone, left[-1]) if gone else None
     return None
 
@@ -58,10 +58,10 @@ def _may_go(event: HealthEvent, history: History) -> bool:
     return event.event_id != history.incident.root.event_id and event.code != OPERATOR_REQUEST
 
 
-def _weight(one: ReportedEvent) -> tuple[int, float]:
+def _weight(pair: ReportedEvent) -> tuple[int, float]:
     """Orders events by how much they ask for. Of equals, the newest is the lightest."""
-    row = find(one[1].family, one[1].code, one[1].subcode)
-    return (DISRUPTIVENESS[row.action] if row else -1, -one[1].observed_at.timestamp())
+    row = find(pair[1].family, pair[1].code, pair[1].subcode)
+    return (DISRUPTIVENESS[row.action] if row else -1, -pair[1].observed_at.timestamp())
 
 
 def _fold(gone: Sequence[ReportedEvent], target: ReportedEvent) -> Fold:

@@ -51,19 +51,19 @@ class _Asked:
 
 def ask_after_ranks(pools: Sequence[str], ports: Ports) -> list[str]:
     """Returns the tasks whose state has changed. Safe to repeat, and to break off anywhere."""
-    told: list[str] = []
+    task_ids: list[str] = []
     try:
         due = list(_due(pools, ports))
-        known = {seen.task_id: seen for seen in _see(_some_of(due, ports), ports)}
+        known = {status.task_id: status for status in _see(_some_of(due, ports), ports)}
         stop_at = ports.clock() + timedelta(seconds=SECONDS_A_RUN)
-        for one in due:
-            change = _change(one, known.get(one.task.task_id), ports)
+        for rank in due:
+            change = _change(rank, known.get(rank.task.task_id), ports)
             if change is not None and ports.clock() <= stop_at:
                 on_task_change(change, ports)
-                told.append(change.task_id)
+                task_ids.append(change.task_id)
     except NotAccepted:
         pass  # "not now" from a service: the next run asks again
-    return told
+    return task_ids
 
 
 def note_ends(job: Job, run: Run, ports: Ports) -> None:
@@ -71,8 +71,8 @@ def note_ends(job: Job, run: Run, ports: Ports) -> None:
     run = find_unnoted(job, run, ports)
     asked = [_Asked(job.cluster, run, task) for task in run.tasks if task.task_id and not task.has_stopped]
     known = {status.task_id: status for status in _see(asked, ports)}
-    for one in asked:
-        change = _change(one, known.get(one.task.task_id), ports)
+    for rank in asked:
+        change = _change(rank, known.get(rank.task.task_id), ports)
         if change is not None:
             on_task_change(change, ports)
 
@@ -93,9 +93,11 @@ def _is_left_unstarted(run: Run, ports: Ports) -> bool:
     """Whether some of its ranks have no task yet, and no operation will start them."""
     if run.started_at + LAUNCH_IS_OVER > ports.clock() or all(task.task_id or task.has_stopped for task in run.tasks):
         return False
-    launches = [one for one in ports.operations.open_of(job_owner(run.job_id)) if one.verb in _LAUNCHES]
-    mine = [one for one in launches if record_of(one).run == run.number]
-    return all(one.deadline_at <= ports.clock() for one in mine)
+    launches = [
+        operation for operation in ports.operations.open_of(job_owner(run.job_id)) if operation.verb in _LAUNCHES
+    ]
+    mine = [operation for operation in launches if record_of(operation).run == run.number]
+    return all(operation.deadline_at <= ports.clock() for operation in mine)
 
 
 def _tasks_due(job: Job, run: Run, ports: Ports) -> Sequence[GangTask]:
@@ -114,38 +116,38 @@ def _some_of(due: Sequence[_Asked], ports: Ports) -> Sequence[_Asked]:
 
 
 def _see(asked: Sequence[_Asked], ports: Ports) -> Iterator[RankStatus]:
-    for cluster in sorted({one.cluster for one in asked}):
+    for cluster in sorted({rank.cluster for rank in asked}):
         if (launcher := ports.launcher_in(cluster)) is not None:
-            yield from launcher.rank_statuses(cluster, [one.task for one in asked if one.cluster == cluster])
+            yield from launcher.rank_statuses(cluster, [rank.task for rank in asked if rank.cluster == cluster])
 
 
-def _change(one: _Asked, seen: RankStatus | None, ports: Ports) -> TaskChange | None:
+def _change(rank: _Asked, status: RankStatus | None, ports: Ports) -> TaskChange | None:
     """Returns the change that the answer makes to the rank's record. None: no change, or it is not known."""
-    if seen is None or seen.status == one.task.status:
+    if status is None or status.status == rank.task.status:
         return None
-    is_forgotten = seen.status == "MISSING"
-    if seen.status != "STOPPED" and not seen.is_connected:
+    is_forgotten = status.status == "MISSING"
+    if status.status != "STOPPED" and not status.is_connected:
         return None
-    if is_forgotten and not _may_be_forgotten(one, ports):
+    if is_forgotten and not _may_be_forgotten(rank, ports):
         return None
     return TaskChange(
-        one.run.job_id,
-        one.run.number,
-        one.task.task_id,
-        one.task.placement,
-        "STOPPED" if is_forgotten else seen.status,
-        seen.exit_code,
-        FORGOTTEN if is_forgotten else seen.stop_reason,
-        seen.stopped_at,
-        seen.started_at,
-        seen.end_causes,
+        rank.run.job_id,
+        rank.run.number,
+        rank.task.task_id,
+        rank.task.placement,
+        "STOPPED" if is_forgotten else status.status,
+        status.exit_code,
+        FORGOTTEN if is_forgotten else status.stop_reason,
+        status.stopped_at,
+        status.started_at,
+        status.end_causes,
     )
 
 
-def _may_be_forgotten(one: _Asked, ports: Ports) -> bool:
+def _may_be_forgotten(rank: _Asked, ports: Ports) -> bool:
     """Whether a task that is not known any more is one that has ended: it was started long enough ago, and what is
     heard of its node is of the boot on which it was started, or of a later one.
     """
-    node = ports.nodes.get(one.task.node_id)
-    is_of_its_boot = node is not None and one.task.boot_id in (node.boot_id, *node.past_boots)
-    return is_of_its_boot and (one.task.asked_at or one.run.started_at) + KEPT <= ports.clock()
+    node = ports.nodes.get(rank.task.node_id)
+    is_of_its_boot = node is not None and rank.task.boot_id in (node.boot_id, *node.past_boots)
+    return is_of_its_boot and (rank.task.asked_at or rank.run.started_at) + KEPT <= ports.clock()

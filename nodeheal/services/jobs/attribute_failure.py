@@ -50,18 +50,18 @@ def attribute_failure(request: JobRequest, ports: Ports, policy: RecoveryPolicy)
     """
     job = job_of_request(request, ports)
     _, run = current_run(job.job_id, ports)
-    found = stop_if_wanted(request, JobStep.ATTRIBUTE, job, ports)
-    if found is None:
-        found = (
+    result = stop_if_wanted(request, JobStep.ATTRIBUTE, job, ports)
+    if result is None:
+        result = (
             _attribute(request, job, run, ports, policy)
             if run
             else _over(request, Trouble.NOT_LAUNCHED, "it has no run", ports)
         )
     nodes = [task.node_id for task in run.tasks] if run else []
-    if found.then is Next.END:  # a launch that crashed may have left claims, and the pool's list lags
+    if result.then is Next.END:  # a launch that crashed may have left claims, and the pool's list lags
         nodes += [name for name in request.nodes if name not in nodes]
-    save_job(ports, job.job_id, summary=found.reason)
-    return found.model_copy(update={"run": run.number if run else None, "nodes": tuple(nodes)})
+    save_job(ports, job.job_id, summary=result.reason)
+    return result.model_copy(update={"run": run.number if run else None, "nodes": tuple(nodes)})
 
 
 def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:
@@ -72,8 +72,8 @@ def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Re
             ports.workflows.start(incident_id, incident.node_id)
         elif incident.state is IncidentState.WAITING:
             _notify_of_wait(ports.incidents.history(incident_id), ports, policy)
-        told = f"run {run.number} is brought back by {incident_id}"
-        return _watch(request, told, ports).model_copy(update={"incident_id": incident_id})
+        reason = f"run {run.number} is brought back by {incident_id}"
+        return _watch(request, reason, ports).model_copy(update={"incident_id": incident_id})
     match run_status(run):
         case RunStatus.SUCCEEDED:
             done = job_result(request, JobStep.ATTRIBUTE, Next.END, f"run {run.number} has ended well", ports)
@@ -84,8 +84,8 @@ def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Re
             return _watch(request, f"run {run.number} is under way", ports)
         case RunStatus.UNDER_WAY:
             late = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if task.status == "PENDING"]
-            told = f"{', '.join(late)} of run {run.number} did not start in time"
-            return _over(request, Trouble.RANK_LATE, told, ports)
+            reason = f"{', '.join(late)} of run {run.number} did not start in time"
+            return _over(request, Trouble.RANK_LATE, reason, ports)
     return _explain(request, job, run, ports, policy)
 
 
@@ -102,22 +102,22 @@ def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Reco
     if given_up is not None:
         history = ports.incidents.history(given_up.incident_id)
         if broke is not None and has_let_run_end(history, run, policy):
-            told = f"{broke.words}, before {given_up.incident_id} took {given_up.node_id} out of service"
-            return _over(request, Trouble.PROGRAM_FAILS, told, ports)
-        told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
+            reason = f"{broke.words}, before {given_up.incident_id} took {given_up.node_id} out of service"
+            return _over(request, Trouble.PROGRAM_FAILS, reason, ports)
+        reason = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
         is_own = Situation(history, policy).is_fault_of_program
         is_refused = history.turns[-1].decision.escalation in NOT_APPROVED if history.turns else False
         own = Trouble.NOT_APPROVED if is_refused else Trouble.PROGRAM_FAILS
-        found = _over(request, own if is_own else Trouble.RECOVERY_ENDED, told, ports)
-        return found.model_copy(update={"incident_id": given_up.incident_id})
+        result = _over(request, own if is_own else Trouble.RECOVERY_ENDED, reason, ports)
+        return result.model_copy(update={"incident_id": given_up.incident_id})
     if broke is not None and broke.never_ran:
-        told = f"{broke.words}: it cannot start as it is defined; nothing is tried again"
-        return _over(request, Trouble.CANNOT_START, told, ports)
+        reason = f"{broke.words}: it cannot start as it is defined; nothing is tried again"
+        return _over(request, Trouble.CANNOT_START, reason, ports)
     if request.looks == 0:
         return job_result(request, JobStep.ATTRIBUTE, Next.SETTLE, "findings that are under way are waited for", ports)
     if broke is None:
-        told = f"run {run.number} was stopped for a recovery that did not bring it back"
-        return _over(request, Trouble.RECOVERY_ENDED, told, ports)
+        reason = f"run {run.number} was stopped for a recovery that did not bring it back"
+        return _over(request, Trouble.RECOVERY_ENDED, reason, ports)
     if not broke.is_clear and not request.is_failure:
         why = f"{broke.words}, which does not say why: all nodes of the gang are diagnosed"
         return job_result(request, JobStep.ATTRIBUTE, Next.STOP, why, ports, Outcome.UNKNOWN)  # then CHECK
@@ -129,22 +129,22 @@ def _open_incident(
 ) -> JobResult:
     """The program's own failure: an incident of the job, on the node where it began, which is not touched."""
     if not node_of(broke.task.node_id, ports).has_rank_of(job.job_id, run.number):
-        told = f"{broke.words}; but {broke.task.node_id} is not on record as a node of run {run.number}"
-        return _over(request, Trouble.RECOVERY_ENDED, told, ports)
+        reason = f"{broke.words}; but {broke.task.node_id} is not on record as a node of run {run.number}"
+        return _over(request, Trouble.RECOVERY_ENDED, reason, ports)
     allowed = limit_of_application(job)
     granted, spent = ports.attempts.reserve(allowed.scope, f"run-{run.number}", allowed.limit)
     if not granted:
         often = counted(spent, "failure of the program's own was", "failures of the program's own were")
         often += f" restarted within {allowed.limit.window_seconds / 3600:g} h"
-        told = f"{broke.words}; {often}, and no more are allowed (restarts.of_application)"
-        return _over(request, Trouble.PROGRAM_FAILS, told, ports)
+        reason = f"{broke.words}; {often}, and no more are allowed (restarts.of_application)"
+        return _over(request, Trouble.PROGRAM_FAILS, reason, ports)
     event = _event(request, job, run, broke, ports, policy)
     taken = ingest(event, ports, policy)
     incident_id = node_of(broke.task.node_id, ports).open_incident
     if taken not in _OPENED and incident_id is None:
         return _not_brought_back(request, event, broke, ports)
-    told = f"{broke.words}: taken for the program's own failure"
-    return _watch(request, told, ports).model_copy(update={"incident_id": incident_id})
+    reason = f"{broke.words}: taken for the program's own failure"
+    return _watch(request, reason, ports).model_copy(update={"incident_id": incident_id})
 
 
 def _not_brought_back(request: JobRequest, event: HealthEvent, broke: RankFailure, ports: Ports) -> JobResult:
@@ -155,21 +155,21 @@ def _not_brought_back(request: JobRequest, event: HealthEvent, broke: RankFailur
     is_observed = incident is not None and incident.ending is Ending.OBSERVED_ONLY
     left = "; so the job is left to its owner" if is_observed else ""
     trouble = Trouble.ONLY_OBSERVED if is_observed else Trouble.RECOVERY_ENDED
-    found = _over(request, trouble, f"{broke.words}; {ended}{left}", ports)
-    return found.model_copy(update={"incident_id": settled})
+    result = _over(request, trouble, f"{broke.words}; {ended}{left}", ports)
+    return result.model_copy(update={"incident_id": settled})
 
 
 def _evidence(job: Job, run: Run, broke: RankFailure, node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     """Returns the evidence for this cause, and findings near it that may point to another."""
     since = (failed_at(run) or ports.clock()) - NEAR
-    seen = ports.nodes.observations(node.node_id, since, node.pool, since)
+    observations = ports.nodes.observations(node.node_id, since, node.pool, since)
     return " ".join(
         filter(
             None,
             [
                 f"{job.job_id}, run {run.number}: {broke.words}.",
                 rank_endings(run),
-                findings_on_nodes(run, seen, policy),
+                findings_on_nodes(run, observations, policy),
             ],
         )
     )
@@ -202,8 +202,8 @@ def _handed_over(job: Job, run: Run, ports: Ports) -> Incident | None:
     return mine[-1] if mine else None
 
 
-def _watch(request: JobRequest, told: str, ports: Ports) -> JobResult:
-    return job_result(request, JobStep.ATTRIBUTE, Next.WATCH, told, ports)
+def _watch(request: JobRequest, reason: str, ports: Ports) -> JobResult:
+    return job_result(request, JobStep.ATTRIBUTE, Next.WATCH, reason, ports)
 
 
 def _over(request: JobRequest, trouble: Trouble, why: str, ports: Ports) -> JobResult:

@@ -42,15 +42,15 @@ def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     been_on = [task.node_id for run in ports.jobs.runs(job.job_id) for task in run.tasks]
     free_nodes(replace(job, current_run=0), been_on, ports)
     before = waits_before(job, ports)
-    found = Placement(why=before) if before else claim(job, ports, policy)
-    if not found.may_change:
-        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, found.why, ports, Trouble.POOL_TOO_SMALL)
-    if not found.nodes:
-        save_job(ports, job.job_id, summary=f"waits for nodes: {found.why}")
-        later = job_result(request, JobStep.CHOOSE, Next.AWAIT_NODES, found.why, ports, Outcome.REFUSED)
+    placement = Placement(why=before) if before else claim(job, ports, policy)
+    if not placement.may_change:
+        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, placement.why, ports, Trouble.POOL_TOO_SMALL)
+    if not placement.nodes:
+        save_job(ports, job.job_id, summary=f"waits for nodes: {placement.why}")
+        later = job_result(request, JobStep.CHOOSE, Next.AWAIT_NODES, placement.why, ports, Outcome.REFUSED)
         return later.model_copy(update={"nodes": ()})
     call_next_job(job.pool, ports)  # there may be enough for the next in line, too
-    return _chosen(request, job, found.nodes, ports, policy)
+    return _chosen(request, job, placement.nodes, ports, policy)
 
 
 def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports, policy: RecoveryPolicy) -> JobResult:
@@ -58,13 +58,13 @@ def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports, 
     due = job_checks_due(job, nodes, ports.clock())
     racks = sorted({node.rack for node in nodes if node.rack})
     where = f" in {', '.join(racks)}" if racks else ""
-    told = f"chosen{where}: {', '.join(names)}"
-    save_job(ports, job.job_id, summary=told, chosen_at=ports.clock())
+    text = f"chosen{where}: {', '.join(names)}"
+    save_job(ports, job.job_id, summary=text, chosen_at=ports.clock())
     if not due:
         proven = "nodes are not checked (preflight level 0)" if job.preflight.level == 0 else "all passed lately"
-        ready = network_test_or_launch(request, JobStep.CHOOSE, job, f"{told}; {proven}", ports, policy)
+        ready = network_test_or_launch(request, JobStep.CHOOSE, job, f"{text}; {proven}", ports, policy)
         return ready.model_copy(update={"nodes": names})
-    chosen = job_result(request, JobStep.CHOOSE, Next.CHECK, f"{told}; {len(due)} of them to be checked", ports)
+    chosen = job_result(request, JobStep.CHOOSE, Next.CHECK, f"{text}; {len(due)} of them to be checked", ports)
     return chosen.model_copy(update={"nodes": names, "deadline_seconds": job.preflight.seconds})
 
 

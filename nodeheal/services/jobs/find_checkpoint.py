@@ -19,7 +19,7 @@ from nodeheal.domain.operation import node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import find_checkpoint as verb
 from nodeheal.operations.engine import begin
-from nodeheal.operations.handler import World
+from nodeheal.operations.handler import VerbContext
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import replacement_nodes
 from nodeheal.services.jobs.job_steps import job_of_request, job_result, job_token, save_job
@@ -52,7 +52,7 @@ def find_checkpoint(request: StepRequest | JobRequest, ports: Ports, policy: Rec
     if node is None:
         _resume_at_once(request, f"no other node can be asked where {job.job_id} goes on: it starts without", ports)
         return
-    begin(verb.plan(request, node, job, ports), World(ports))
+    begin(verb.plan(request, node, job, ports), VerbContext(ports))
 
 
 def search_ahead(request: StepRequest, ports: Ports) -> None:
@@ -71,7 +71,7 @@ def search_ahead(request: StepRequest, ports: Ports) -> None:
     planned = verb.plan(request, node, job, ports)
     waits = node_owner(request.decision.node_id), f"{request.incident_id}-{request.operation_turn}"
     with suppress(NotAccepted):
-        begin(replace(planned, token="", parent=waits), World(ports))
+        begin(replace(planned, token="", parent=waits), VerbContext(ports))
 
 
 def _whom_to_ask(request: StepRequest | JobRequest, ports: Ports) -> tuple[Job | None, Iterator[Node]]:

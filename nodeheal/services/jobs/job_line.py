@@ -31,19 +31,24 @@ def stands_before(job: Job, ports: Ports) -> list[Standing]:
     if has_chosen and job.job_id not in jobs_in_line(job.pool, ports):
         return []  # they are being checked
     known = (ports.jobs.get(name) for name in jobs_before(job, ports))
-    return [Standing(one.job_id, one.submitted_at, one.priority, one.nodes) for one in known if one is not None]
+    return [
+        Standing(other.job_id, other.submitted_at, other.priority, other.nodes) for other in known if other is not None
+    ]
 
 
 def line_in_words(ahead: Sequence[Standing]) -> str:
     """`2 jobs stand in line before it: eval (wants 4 nodes, since 2026-03-01 03:00 UTC), …`, where any does."""
-    each = [f"{one.job_id} (wants {counted(one.nodes, 'node')}{_priority(one)}, since {_at(one)})" for one in ahead]
+    each = [
+        f"{standing.job_id} (wants {counted(standing.nodes, 'node')}{_priority(standing)}, since {_at(standing)})"
+        for standing in ahead
+    ]
     more = f" and {len(each) - NAMED} more" if len(each) > NAMED else ""
     return f"{counted(len(each), 'job stands', 'jobs stand')} in line before it: {', '.join(each[:NAMED])}{more}"
 
 
-def _priority(one: Standing) -> str:
-    return f", priority {one.priority}" if one.priority else ""
+def _priority(standing: Standing) -> str:
+    return f", priority {standing.priority}" if standing.priority else ""
 
 
-def _at(one: Standing) -> str:
-    return f"{one.since:%Y-%m-%d %H:%M:%S} UTC" if one.since else "an unknown time"
+def _at(standing: Standing) -> str:
+    return f"{standing.since:%Y-%m-%d %H:%M:%S} UTC" if standing.since else "an unknown time"

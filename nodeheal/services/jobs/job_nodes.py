@@ -74,11 +74,11 @@ def claim(job: Job, ports: Ports, policy: RecoveryPolicy) -> Placement:
     lost: set[str] = set()
     pauses = ports.pauses.read()
     for _ in range(CLAIM_TRIES):
-        found = look_for_nodes(job, pauses, ports, policy, lost)
-        taken = [node.node_id for node in found.nodes if not _claim_one(node.node_id, job, pauses, ports)]
+        placement = look_for_nodes(job, pauses, ports, policy, lost)
+        taken = [node.node_id for node in placement.nodes if not _claim_one(node.node_id, job, pauses, ports)]
         if not taken:
-            release_claims(job, ports, but=[node.node_id for node in found.nodes])
-            return found
+            release_claims(job, ports, but=[node.node_id for node in placement.nodes])
+            return placement
         lost.update(taken)
     release_claims(job, ports)
     return Placement(why=f"{job.job_id}: other jobs are choosing nodes of pool {job.pool} just now")
@@ -137,20 +137,20 @@ def _is_free_for(job: Job, node: Node, pauses: Pauses, ports: Ports) -> bool:
 def claim_replacement_nodes(job: Job, count: int, ports: Ports) -> list[Node] | None:
     """So many of them, claimed for the job; None: there are too few. What was claimed for it before stays so: it may be
     what another incident is launching it on just now."""
-    found: list[Node] = []
+    nodes: list[Node] = []
     new: list[Node] = []
     pauses = ports.pauses.read()
-    for seen in replacement_nodes(job, pauses, ports):
-        node = ports.nodes.get(seen.node_id)
-        if len(found) == count or node is None or not _is_free_for(job, node, pauses, ports):
+    for replacement in replacement_nodes(job, pauses, ports):
+        node = ports.nodes.get(replacement.node_id)
+        if len(nodes) == count or node is None or not _is_free_for(job, node, pauses, ports):
             continue
         if node.claimed_by is None:
             if not ports.nodes.save(replace(node, claimed_by=job.job_id)):
                 continue
             new.append(node)
-        found.append(node)
-    if len(found) == count:
-        return found
+        nodes.append(node)
+    if len(nodes) == count:
+        return nodes
     for node in new:
         clear_if_owner(ports, node.node_id, claimed_by=job.job_id)
     return None
@@ -191,8 +191,8 @@ def directory_taken(job: Job, holder: str, ports: Ports) -> str:
     other = ports.jobs.get(holder)
     theirs = other.checkpoints.directory if other is not None and other.checkpoints is not None else mine
     both = "" if theirs == mine else f", which {mine} overlaps with"
-    told = f"job {holder} writes its checkpoints to {theirs}{both}"
-    return f"checkpoints.directory: {told}; give {job.job_id} another one"
+    text = f"job {holder} writes its checkpoints to {theirs}{both}"
+    return f"checkpoints.directory: {text}; give {job.job_id} another one"
 
 
 def leave(job: Job, ports: Ports) -> None:
@@ -234,4 +234,4 @@ def jobs_before(job: Job, ports: Ports) -> list[str]:
 def jobs_in_line(pool: str, ports: Ports) -> dict[str, str]:
     """The jobs that stand in the pool's line, in their order, each with its place."""
     standing = ports.operations.queued(pool_line(NODES_LINE, pool))
-    return {one.job_request.job_id: one.line[1] for one in standing if one.line is not None}
+    return {operation.job_request.job_id: operation.line[1] for operation in standing if operation.line is not None}

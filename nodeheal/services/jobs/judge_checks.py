@@ -58,13 +58,13 @@ def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     bad = [name for name, answer in answers.items() if answer.outcome is not Outcome.DONE] + silent * (not is_early)
     for name in bad:
         _report(node_of(name, ports), answers.get(name), request, ports, policy)
-    told = BROKE_OFF if is_early and not bad else _told(bad, answers)
-    save_job(ports, job.job_id, summary=told)
+    reason = BROKE_OFF if is_early and not bad else _told(bad, answers)
+    save_job(ports, job.job_id, summary=reason)
     if request.is_failure:
-        return job_result(request, JobStep.JUDGE, Next.ATTRIBUTE, told, ports)
+        return job_result(request, JobStep.JUDGE, Next.ATTRIBUTE, reason, ports)
     if not bad and not is_early:
-        return network_test_or_launch(request, JobStep.JUDGE, job, told, ports, policy)
-    return choose_others(request, told, ports)
+        return network_test_or_launch(request, JobStep.JUDGE, job, reason, ports, policy)
+    return choose_others(request, reason, ports)
 
 
 def _broke_off(request: JobRequest, job: Job, ports: Ports) -> bool:
@@ -77,33 +77,33 @@ def _broke_off(request: JobRequest, job: Job, ports: Ports) -> bool:
 
 def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> JobResult:
     """A pair that fails accuses both of its nodes; several of them, the node that they share, or the network."""
-    found = verdicts_of(request, ports)
-    bad = [pair for pair, verdict in found.items() if verdict.verdict is not Verdict.OK]
-    told = "; ".join(f"{' and '.join(pair.nodes)}: {found[pair].reason}" for pair in bad[:_NAMED])
+    verdicts = verdicts_of(request, ports)
+    bad = [pair for pair, verdict in verdicts.items() if verdict.verdict is not Verdict.OK]
+    reason = "; ".join(f"{' and '.join(pair.nodes)}: {verdicts[pair].reason}" for pair in bad[:_NAMED])
     if not bad:
-        proven = f"every node has passed, and the network between {counted(len(found), 'pair')} of them"
+        proven = f"every node has passed, and the network between {counted(len(verdicts), 'pair')} of them"
         save_job(ports, job.job_id, summary=proven)
         return to_launch(request, JobStep.JUDGE, job, proven, ports)
-    told = f"{len(bad)} of {counted(len(found), 'way')} between nodes did not pass: {told}"
-    save_job(ports, job.job_id, summary=told)
+    reason = f"{len(bad)} of {counted(len(verdicts), 'way')} between nodes did not pass: {reason}"
+    save_job(ports, job.job_id, summary=reason)
     accused = suspects(bad)
     if not accused:
-        why = f"{told}. They have no node in common: look at the network first (security group, EFA)"
+        why = f"{reason}. They have no node in common: look at the network first (security group, EFA)"
         return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports, Trouble.NODES_FAIL)
     for name in accused:
         node = node_of(name, ports)
-        unclear = CheckAnswer(request_id_of(request), name, node.boot_id, Outcome.UNKNOWN, told, ports.clock())
+        unclear = CheckAnswer(request_id_of(request), name, node.boot_id, Outcome.UNKNOWN, reason, ports.clock())
         ports.job_notes.note_answer(job.job_id, unclear)
-        open_incident(node, WAY, Verdict.UNKNOWN, told, unclear.at, request, ports, policy)
-    return choose_others(request, told, ports)
+        open_incident(node, WAY, Verdict.UNKNOWN, reason, unclear.at, request, ports, policy)
+    return choose_others(request, reason, ports)
 
 
-def choose_others(request: JobRequest, told: str, ports: Ports) -> JobResult:
+def choose_others(request: JobRequest, reason: str, ports: Ports) -> JobResult:
     """Chooses other nodes after some did not pass, unless that was tried too often."""
     if request.round + 1 >= ROUNDS:
-        why = f"{counted(ROUNDS, 'time')} nodes were chosen, and some did not pass; the last time {told}"
+        why = f"{counted(ROUNDS, 'time')} nodes were chosen, and some did not pass; the last time {reason}"
         return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports, Trouble.NODES_FAIL)
-    return job_result(request, JobStep.JUDGE, Next.CHOOSE, told, ports, Outcome.FAILED)
+    return job_result(request, JobStep.JUDGE, Next.CHOOSE, reason, ports, Outcome.FAILED)
 
 
 def _unanswered(request: JobRequest, job: Job, ports: Ports) -> list[str]:
@@ -115,27 +115,31 @@ def _unanswered(request: JobRequest, job: Job, ports: Ports) -> list[str]:
 def _told(bad: list[str], answers: dict[str, CheckAnswer]) -> str:
     if not bad:
         return "every node has passed its diagnostics"
-    said = [f"{name}: {answers[name].reason if name in answers else 'no answer in time'}" for name in bad[:_NAMED]]
+    reasons = [f"{name}: {answers[name].reason if name in answers else 'no answer in time'}" for name in bad[:_NAMED]]
     more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-    return f"{counted(len(bad), 'node')} did not pass: {'; '.join(said)}{more}"
+    return f"{counted(len(bad), 'node')} did not pass: {'; '.join(reasons)}{more}"
 
 
 def _report(node: Node, answer: CheckAnswer | None, request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
     """Opens the node's incident. Only a certain failure is a fault; every other answer is UNKNOWN."""
     has_failed = answer is not None and answer.outcome is Outcome.FAILED
-    told = answer.reason if answer is not None else f"no answer within the preflight's time, on boot {node.boot_id[:8]}"
+    reason = (
+        answer.reason if answer is not None else f"no answer within the preflight's time, on boot {node.boot_id[:8]}"
+    )
     request_id = request_id_of(request)
     if answer is None:
-        _note_silence(node, request_id, request.job_id, told, ports)
+        _note_silence(node, request_id, request.job_id, reason, ports)
     code, verdict = (FAILED, Verdict.FAILED) if has_failed else (UNANSWERED, Verdict.UNKNOWN)
-    open_incident(node, code, verdict, told, answer.at if answer is not None else ports.clock(), request, ports, policy)
+    open_incident(
+        node, code, verdict, reason, answer.at if answer is not None else ports.clock(), request, ports, policy
+    )
 
 
 def open_incident(
     node: Node,
     code: str,
     verdict: Verdict,
-    told: str,
+    reason: str,
     at: datetime,
     request: JobRequest,
     ports: Ports,
@@ -156,13 +160,13 @@ def open_incident(
         family=Family.host,
         code=code,
         verdict=verdict,
-        evidence=f"{request.job_id}: {told}"[:EVIDENCE_BYTES],
+        evidence=f"{request.job_id}: {reason}"[:EVIDENCE_BYTES],
     )
     ingest(event, ports, policy)
 
 
-def _note_silence(node: Node, request_id: str, job_id: str, told: str, ports: Ports) -> None:
+def _note_silence(node: Node, request_id: str, job_id: str, reason: str, ports: Ports) -> None:
     """Records the silence. This job does not choose such a node again until it has passed."""
     ports.job_notes.note_answer(
-        job_id, CheckAnswer(request_id, node.node_id, node.boot_id, Outcome.UNKNOWN, told, ports.clock())
+        job_id, CheckAnswer(request_id, node.node_id, node.boot_id, Outcome.UNKNOWN, reason, ports.clock())
     )

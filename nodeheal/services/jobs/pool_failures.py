@@ -16,14 +16,14 @@ def lived_beside(job: Job, ports: Ports) -> PoolExperience:
     """The running time of the newest other jobs in the last thirty days, and the incidents that were not their own."""
     now = ports.clock()
     begin = now - WINDOW
-    known = [one for one in ports.job_notes.in_pool(job.pool) if one.job_id != job.job_id and one.submitted_at]
-    others = sorted(known, key=lambda one: str(one.submitted_at))[-JOBS_READ:]
+    known = [other for other in ports.job_notes.in_pool(job.pool) if other.job_id != job.job_id and other.submitted_at]
+    others = sorted(known, key=lambda other: str(other.submitted_at))[-JOBS_READ:]
     node_seconds = 0.0
-    for one in others:
-        node_seconds += sum(_running_seconds(run, begin, now) * len(run.tasks) for run in ports.jobs.runs(one.job_id))
+    for other in others:
+        node_seconds += sum(_running_seconds(run, begin, now) * len(run.tasks) for run in ports.jobs.runs(other.job_id))
     if not node_seconds:
         return PoolExperience()
-    names = {one.job_id for one in others}
+    names = {other.job_id for other in others}
     broken = [
         incident
         for incident in list_incidents(ports, [job.pool], list(IncidentState), begin)

@@ -76,10 +76,10 @@ def differences(wanted: Job, known: Job) -> list[str]:
     ]
     if wanted.task_definition != NOT_YET:  # one that is made of the file is not made again to compare it
         compared.insert(0, "task_definition")
-    found = [name for name in compared if getattr(wanted, name) != getattr(known, name)]
+    changed = [name for name in compared if getattr(wanted, name) != getattr(known, name)]
     # What its task definition was made of is in no field of the job.
-    made = [name for name in wanted.made_of if name not in found]
-    return [*found, *(name for name in made if wanted.made_of[name] != known.made_of.get(name))]
+    made = [name for name in wanted.made_of if name not in changed]
+    return [*changed, *(name for name in made if wanted.made_of[name] != known.made_of.get(name))]
 
 
 def _refuse_taken_directory(job: Job, ports: Ports) -> None:
@@ -141,9 +141,9 @@ def _doubts_of_network(spec: JobSpec) -> list[str]:
 def _doubts_of_nodes(job: Job, pauses: Pauses, ports: Ports) -> list[str]:
     known = [node for node in ports.nodes.in_pool(job.pool) if node.state not in ABSENT]
     paused = pauses.why_pool_is_paused(job.pool, ports.clock())
-    told = [f"pool: {paused}: the job waits until it is not"] if paused else []
+    notes = [f"pool: {paused}: the job waits until it is not"] if paused else []
     if len(known) == job.nodes:  # a job that spares were needed for never fits
-        told.append(
+        notes.append(
             f"nodes: it takes every node of {job.pool}: when one breaks, the job waits until that one is healed"
         )
-    return told
+    return notes

@@ -85,8 +85,8 @@ def await_end(run: Run, incident_id: str, ports: Ports) -> None:
 
 def recovery_of(job: Job, run: Run, ports: Ports) -> str | None:
     """Return the open incident on a node of the gang that may restart the job, or None."""
-    found = (ports.nodes.get(task.node_id) for task in run.tasks)
-    names = dict.fromkeys(node.open_incident for node in found if node is not None and node.open_incident)
+    nodes = (ports.nodes.get(task.node_id) for task in run.tasks)
+    names = dict.fromkeys(node.open_incident for node in nodes if node is not None and node.open_incident)
     return next((str(name) for name in names if _may_bring_back(str(name), job, ports)), None)
 
 

@@ -13,7 +13,7 @@ from nodeheal.domain.jobs.shared_directory import SharedDirectory, is_shared
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import fan_out
-from nodeheal.operations.handler import World
+from nodeheal.operations.handler import VerbContext
 from nodeheal.operations.look_at_directory import ask_all, question_of, sight_of
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import end_of_job, job_token, request_id_of, save_job, stop_if_wanted
@@ -33,18 +33,20 @@ def see_directory(request: JobRequest, job: Job, ports: Ports, policy: RecoveryP
     if not _is_due(request):
         return False
     if request.searches == _FIRST:
-        ask_all(request, job, 0, World(ports))
+        ask_all(request, job, 0, VerbContext(ports))
         return True
     fan_out.stop_waiting(_look(request, request.searches - 1, ports), ports)
-    found = is_shared(job.checkpoints.directory if job.checkpoints else "", _sights(request, ports))
-    save_job(ports, job.job_id, directory_seen=found.told, directory_in_doubt=found.verdict is Verdict.UNKNOWN)
-    if found.verdict is not Verdict.FAILED:
+    directory = is_shared(job.checkpoints.directory if job.checkpoints else "", _sights(request, ports))
+    save_job(
+        ports, job.job_id, directory_seen=directory.reason, directory_in_doubt=directory.verdict is Verdict.UNKNOWN
+    )
+    if directory.verdict is not Verdict.FAILED:
         return False
     if request.searches == _SECOND:
-        ask_all(request, job, AGAIN_SECONDS, World(ports))
+        ask_all(request, job, AGAIN_SECONDS, VerbContext(ports))
         return True
     stopped = stop_if_wanted(request, JobStep.FIND_CHECKPOINT, job, ports)
-    ports.workflows.resume(job_token(request), stopped or _refused(request, job, found, ports, policy))
+    ports.workflows.resume(job_token(request), stopped or _refused(request, job, directory, ports, policy))
     return True
 
 
@@ -66,22 +68,26 @@ def _look(request: JobRequest, number: int, ports: Ports) -> Operation | None:
 def _sights(request: JobRequest, ports: Ports) -> dict[str, Sight | str]:
     """Returns the last answer of each node, or why it is missing."""
     looks = [_look(request, number, ports) for number in (_SECOND, _FIRST) if number < request.searches]
-    told: dict[str, Sight | str] = {}
+    answers: dict[str, Sight | str] = {}
     for name in request.nodes:
-        said = [sight for look in looks if (sight := sight_of(look, name, ports)) is not None]
-        told[name] = next((one for one in said if isinstance(one, Sight)), said[0] if said else _SILENT)
-    return told
+        sights = [sight for look in looks if (sight := sight_of(look, name, ports)) is not None]
+        answers[name] = next((sight for sight in sights if isinstance(sight, Sight)), sights[0] if sights else _SILENT)
+    return answers
 
 
-def _refused(request: JobRequest, job: Job, found: SharedDirectory, ports: Ports, policy: RecoveryPolicy) -> JobResult:
+def _refused(
+    request: JobRequest, job: Job, directory: SharedDirectory, ports: Ports, policy: RecoveryPolicy
+) -> JobResult:
     """Hands nodes that differ to a human, and has others chosen. If none differs, the job's file is wrong."""
-    save_job(ports, job.job_id, summary=found.told)
-    if not found.accused:
-        why = f"{found.told}. checkpoints.directory must be on a file system that all its nodes share"
+    save_job(ports, job.job_id, summary=directory.reason)
+    if not directory.accused:
+        why = f"{directory.reason}. checkpoints.directory must be on a file system that all its nodes share"
         return end_of_job(request, JobStep.FIND_CHECKPOINT, JobState.FAILED, why, ports, Trouble.DIRECTORY_NOT_SHARED)
-    for name in found.accused:
+    for name in directory.accused:
         node = node_of(name, ports)
-        unclear = CheckAnswer(request_id_of(request), name, node.boot_id, Outcome.UNKNOWN, found.told, ports.clock())
+        unclear = CheckAnswer(
+            request_id_of(request), name, node.boot_id, Outcome.UNKNOWN, directory.reason, ports.clock()
+        )
         ports.job_notes.note_answer(job.job_id, unclear)
-        open_incident(node, DIRECTORY, Verdict.UNKNOWN, found.told, unclear.at, request, ports, policy)
-    return choose_others(request, found.told, ports)
+        open_incident(node, DIRECTORY, Verdict.UNKNOWN, directory.reason, unclear.at, request, ports, policy)
+    return choose_others(request, directory.reason, ports)

@@ -25,16 +25,16 @@ def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
         GangTask(node.node_id, rank, node.boot_id, placements[node.node_id].name, asked_at=ports.clock())
         for rank, node in enumerate(nodes)
     )
-    found = job.found
+    checkpoint = job.found
     run = Run(
         job.job_id,
         number,
         ports.clock(),
         why,
         tasks,
-        resumed_from=found.path if found else "",
-        resumed_step=found.step if found else None,
-        resumed_written_at=found.written_at if found else None,
+        resumed_from=checkpoint.path if checkpoint else "",
+        resumed_step=checkpoint.step if checkpoint else None,
+        resumed_written_at=checkpoint.written_at if checkpoint else None,
     )
     known = ports.jobs.get_run(job.job_id, number)
     if known is None and not ports.jobs.save_run(run):
@@ -137,11 +137,11 @@ def _resume_hint(job: Job, run: Run) -> dict[str, str]:
     """Where to go on, as the container sees it, for programs that do not search for themselves."""
     if not run.resumed_from:
         return {}
-    found = PurePosixPath(run.resumed_from)
-    if job.checkpoints is not None and job.checkpoints_inside and found.is_relative_to(job.checkpoints.directory):
-        found = PurePosixPath(job.checkpoints_inside) / found.relative_to(job.checkpoints.directory)
+    path = PurePosixPath(run.resumed_from)
+    if job.checkpoints is not None and job.checkpoints_inside and path.is_relative_to(job.checkpoints.directory):
+        path = PurePosixPath(job.checkpoints_inside) / path.relative_to(job.checkpoints.directory)
     step = {} if run.resumed_step is None else {"NODEHEAL_RESUME_STEP": str(run.resumed_step)}
-    return {"NODEHEAL_RESUME_FROM": str(found), **step}
+    return {"NODEHEAL_RESUME_FROM": str(path), **step}
 
 
 def _progress(job: Job, run: Run) -> dict[str, str]:

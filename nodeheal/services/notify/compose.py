@@ -74,7 +74,7 @@ def compose(
         first=[paragraph(lead), needed(to_do)],
         happened=[*more, *facts_of(history, decided, job_now), *_tried(situation, decided)],
         severity="PAGE" if is_human and not _can_wait_until_morning(situation, decided) else "INFO",
-        facts=Facts(lines_of(to_do), ending),
+        facts=ChannelFacts(lines_of(to_do), ending),
         console_links=console_links,
         escalation=decided.escalation,
     )
@@ -133,7 +133,7 @@ def heading(history: History) -> str:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ChannelFacts:
     """What the channels beside email are rendered from, and the email says in its own way."""
 
     needed: tuple[str, ...]
@@ -153,7 +153,7 @@ def letter(
     first: Sequence[Sequence[str]],
     happened: Sequence[str],
     severity: str,
-    facts: Facts,
+    facts: ChannelFacts,
     console_links: ConsoleLinks,
     phase: Phase = Phase.ENDED,
     escalation: Escalation | None = None,

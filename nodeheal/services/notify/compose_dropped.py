@@ -5,7 +5,7 @@ from nodeheal.contract.steps import Decision
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.services.notify.compose import Facts, heading, letter
+from nodeheal.services.notify.compose import ChannelFacts, heading, letter
 from nodeheal.services.notify.layout import command, field, paragraph
 
 
@@ -44,6 +44,6 @@ def compose_dropped(
             *field("One of them", f"{incident.node_id}{job}: {decided.reason}"),
         ],
         severity="INFO",
-        facts=Facts((nothing,)),
+        facts=ChannelFacts((nothing,)),
         console_links=console_links,
     )

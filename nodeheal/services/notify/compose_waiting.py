@@ -11,7 +11,7 @@ from nodeheal.domain.faults.correlation import are_all_drills
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import History, short_id
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.services.notify.compose import Facts, facts_of, heading, in_short, letter, lines_of
+from nodeheal.services.notify.compose import ChannelFacts, facts_of, heading, in_short, letter, lines_of
 from nodeheal.services.notify.compose_needed import Part, missing, needed, needed_at_breaker
 from nodeheal.services.notify.layout import command, field, link, paragraph, sentence
 
@@ -52,7 +52,7 @@ def compose_question(
         happened=[*more, *facts_of(history, decision)],
         severity="INFO" if history.is_drill else "PAGE",
         # Without the links: who reads a chat may be more than those who may approve.
-        facts=Facts((silence, *map(str.strip, commands))),
+        facts=ChannelFacts((silence, *map(str.strip, commands))),
         console_links=console_links,
         phase=Phase.ASKS,
         escalation=code,
@@ -94,7 +94,7 @@ def _compose_capacity(history: History, decision: Decision, due: datetime, conso
         first=[paragraph(lead), needed(to_do)],
         happened=[*more, *facts_of(history, decision)],
         severity="PAGE",
-        facts=Facts(lines_of(to_do)),
+        facts=ChannelFacts(lines_of(to_do)),
         console_links=console_links,
         phase=Phase.WAITS,
         escalation=Escalation.NO_CAPACITY,
@@ -115,7 +115,7 @@ def _compose_turn(history: History, decision: Decision, due: datetime, console_l
         first=[paragraph(lead), field("Needed", nothing)],
         happened=[*more, *facts_of(history, decision), *field("Limit", how_many)],
         severity="INFO",
-        facts=Facts((nothing,)),
+        facts=ChannelFacts((nothing,)),
         console_links=console_links,
         phase=Phase.WAITS,
     )
@@ -147,7 +147,7 @@ def _compose_breaker(history: History, decision: Decision, console_links: Consol
             *(field("Drill", "every fault was injected. The open breaker is real.") * are_drills),
         ],
         severity="PAGE",
-        facts=Facts(lines_of(to_do)),
+        facts=ChannelFacts(lines_of(to_do)),
         console_links=console_links,
         phase=Phase.WAITS,
         escalation=Escalation.BREAKER_OPEN,

@@ -88,7 +88,7 @@ def in_order(past: Sequence[Past]) -> list[Past]:
     return sorted(past, key=lambda one: (one.event.observed_at, one.event.event_id, one.event.node_id))
 
 
-class Clock:
+class ReplayClock:
     """The replay's own time: that of the event that it is at."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Clock:
 class Replay:
     """Replays events in the order in which they were observed."""
 
-    def __init__(self, policy: RecoveryPolicy, ports: Ports, clock: Clock, pace: Pace | None = None) -> None:
+    def __init__(self, policy: RecoveryPolicy, ports: Ports, clock: ReplayClock, pace: Pace | None = None) -> None:
         """`ports`: a world in memory that tells the time by `clock`."""
         self._policy, self._ports, self._clock = policy, ports, clock
         self._pace = pace or Pace()

@@ -95,18 +95,18 @@ def _ways_out(
     return {
         "free_nodes": ready if ready >= places else 0,
         "replacement_node": free[0].node_id if free else "",
-        **_times([one for node in known for one in node.recoveries]),
+        **_times([recovery for node in known for recovery in node.recoveries]),
     }
 
 
 def _times(past: Sequence[PastRecovery]) -> dict[str, Any]:
     """What the newest recoveries took, by what brought the node back, and their diagnoses."""
-    newest = sorted(past, key=lambda one: one.opened_at, reverse=True)
+    newest = sorted(past, key=lambda recovery: recovery.opened_at, reverse=True)
     took = {
-        action: [one.seconds for one in newest if one.rung is action and one.seconds is not None]
+        action: [recovery.seconds for recovery in newest if recovery.rung is action and recovery.seconds is not None]
         for action in ESCALATION_STEPS
     }
-    proofs = [one.proof_seconds for one in newest if one.proof_seconds is not None]
+    proofs = [recovery.proof_seconds for recovery in newest if recovery.proof_seconds is not None]
     return {
         "recovery_seconds": {action: tuple(seconds[:TIMES_USED]) for action, seconds in took.items()},
         "proof_seconds": tuple(proofs[:TIMES_USED]),
@@ -174,6 +174,6 @@ def _spent(
         limits |= {accelerator_scope(serial): of_accelerators for serial in serials}
     if history.incident.job_id:
         limits[job_scope(history.incident.job_id)] = [policy.limits[Action.RESTART_WORKLOAD]]
-    limits |= {one.scope: [one.limit] for one in own if is_limit_of_lone_hangs(one)}
+    limits |= {reservation.scope: [reservation.limit] for reservation in own if is_limit_of_lone_hangs(reservation)}
     spent = {scope: ports.attempts.spent(scope, *which) for scope, which in limits.items()}
     return {(scope, group): count for scope, counts in spent.items() for group, count in counts.items()}

@@ -25,10 +25,10 @@ def why_not_act(node: Node, request: StepRequest, ports: Ports, *more_states: No
 
 def why_no_attempt(request: StepRequest, ports: Ports) -> str:
     """Reserve the attempts of this turn; empty: they are reserved. Asking again for the same turn spends nothing."""
-    granted, told = _reserve(request, ports)
+    granted, attempts = _reserve(request, ports)
     if not granted:
-        return f"{told} are spent"
-    add_timeline_entry(request, ports, "attempt-reserved", f"attempt reserved: {told}", AttemptReserved())
+        return f"{attempts} are spent"
+    add_timeline_entry(request, ports, "attempt-reserved", f"attempt reserved: {attempts}", AttemptReserved())
     return ""
 
 
@@ -46,14 +46,14 @@ def give_attempt_back(request: StepRequest, ports: Ports, why: str = "") -> None
 
 def _reserve(request: StepRequest, ports: Ports) -> tuple[bool, str]:
     """(granted, in words). All scopes or none: one that is full gives back what the others have granted."""
-    told = ""
+    attempts = ""
     for reservation in _reservations(request):
         granted, spent = ports.attempts.reserve(reservation.scope, _attempt_id(request), reservation.limit)
         if not granted:
             refund_attempt(request, ports)
             return False, attempt_budget.attempts_text(reservation, spent)
-        told = told or attempt_budget.attempts_text(reservation, spent)
-    return True, told
+        attempts = attempts or attempt_budget.attempts_text(reservation, spent)
+    return True, attempts
 
 
 def _attempt_id(request: StepRequest) -> str:

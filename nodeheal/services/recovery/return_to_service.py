@@ -46,13 +46,13 @@ def _return(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepR
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
     where = "in service" if is_new else f"back in service, on probation until {until:%H:%M:%S} UTC"
-    told = where.split(",")[0]
+    reason = where.split(",")[0]
     if kept:
-        told = f"healed; its scheduler still gives it no work ({kept})"
-        where = f"{told}; on probation until {until:%H:%M:%S} UTC"
+        reason = f"healed; its scheduler still gives it no work ({kept})"
+        where = f"{reason}; on probation until {until:%H:%M:%S} UTC"
     add_timeline_entry(request, ports, "returned", f"{node.node_id} is {where}")
     facts = Returned(is_broken_left=False, kept_out=kept) if kept else None
-    return result_of(request, ports, Outcome.DONE, told, boot_id=node.boot_id, facts=facts)
+    return result_of(request, ports, Outcome.DONE, reason, boot_id=node.boot_id, facts=facts)
 
 
 def _save_proven(node: Node, passed_at: datetime, ports: Ports) -> None:
@@ -85,5 +85,7 @@ def _join(
     wake_queue(new.pool, ports)
     add_timeline_entry(request, ports, "returned", f"{new.node_id} serves in the place of {broken_id}")
     left = f"; {broken_id} could not be given back and stays for a human: {kept}" if kept else ""
-    told = f"{new.node_id} is in service{left}"
-    return result_of(request, ports, Outcome.DONE, told, boot_id=new.boot_id, facts=Returned(is_broken_left=bool(kept)))
+    reason = f"{new.node_id} is in service{left}"
+    return result_of(
+        request, ports, Outcome.DONE, reason, boot_id=new.boot_id, facts=Returned(is_broken_left=bool(kept))
+    )

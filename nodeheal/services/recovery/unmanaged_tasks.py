@@ -52,8 +52,8 @@ def stop_unmanaged_tasks(
     if workloads is None:
         return note_unknown(request, node, "its scheduler does not list them", ports)
     wants_stop = may_stop_workloads(scheduler, policy.pool(node.pool))
-    found = workloads.unmanaged_tasks(node, placement) if listed is None else listed
-    there = [task for task in found if not task.before]
+    tasks = workloads.unmanaged_tasks(node, placement) if listed is None else listed
+    there = [task for task in tasks if not task.before]
     left = [task for task in there if not (wants_stop and task.may_be_stopped)]
     for task in there:
         if task in left:
@@ -65,7 +65,7 @@ def stop_unmanaged_tasks(
     # Only where the pool lets its tasks be stopped: a hundred nodes that fail together would all read their history.
     timeline = ports.incidents.history(request.incident_id).timeline if wants_stop else ()
     ours = {known.task.short_id for known in stopped_tasks(timeline)}
-    for task in found:
+    for task in tasks:
         if task.before and task.short_id not in ours:  # a call before may have requeued it
             _note(request, f"guest-gone-{task.short_id}", f"task {task} {task.before}", TaskGone(task), ports)
     refusal: NotAccepted | None = None

@@ -7,7 +7,7 @@ from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.operation import Operation, OperationState, incident_owner, node_owner
 from nodeheal.operations import wait
 from nodeheal.operations.engine import begin, reconcile_all, signal
-from nodeheal.operations.handler import World
+from nodeheal.operations.handler import VerbContext
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.saving import node_of
@@ -15,7 +15,7 @@ from nodeheal.services.saving import node_of
 
 def wait_for_news(request: StepRequest, ports: Ports) -> None:
     """Begin to wait. The workflow resumes with DONE when there is news; its deadline is the decision's."""
-    begin(wait.plan(request, ports), World(ports))
+    begin(wait.plan(request, ports), VerbContext(ports))
     if request.decision.awaits is Awaited.BUDGET:
         _call_for_a_free_slot(request, ports)
 

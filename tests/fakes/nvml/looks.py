@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from nodeheal.agent.checks import gpu_state
-from nodeheal.agent.checks.check import Place, always
+from nodeheal.agent.checks.check import CheckContext, always
 from nodeheal.agent.checks.check_ipc import dumped
 from nodeheal.agent.checks.check_runner import CheckRunner
 from nodeheal.agent.diagnostics.bench import Output
@@ -26,7 +26,7 @@ def no_tools(*_: object) -> Output:
     raise AssertionError("no tool is run")
 
 
-def probe(place: Place, seconds: float) -> None:
+def probe(place: CheckContext, seconds: float) -> None:
     """Print the answers until there are no more of a look that hangs."""
     gpu_state.READ_SECONDS = seconds / 4
     check = replace(gpu_state.CHECK, deadline_seconds=seconds, why_not=always)
@@ -48,7 +48,7 @@ def main(count: str, seconds: str, state: str = "{}", kernel_log: str = "/nowher
     config = AgentConfig(
         "mi-0a1b2c3d", "training", "h100", Provider.hybrid, SchedulerKind.ECS, "eu-west-1", kernel_log=logs
     )
-    place = Place(config, no_tools, Path("/nowhere"), Path("/nowhere"), Path("/nowhere"))
+    place = CheckContext(config, no_tools, Path("/nowhere"), Path("/nowhere"), Path("/nowhere"))
     if count == "probed":
         probe(place, float(seconds))
         return

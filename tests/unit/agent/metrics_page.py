@@ -6,11 +6,11 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
-from nodeheal.agent.checks.check_result import CheckResult
+from nodeheal.agent.checks.check_result import NodeCheckResult
 from nodeheal.agent.identity.node_identity import Identity
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.transport.gauges import Sample
-from nodeheal.agent.transport.heartbeat_client import Heartbeat, HeartbeatItem
+from nodeheal.agent.transport.heartbeat_client import HeartbeatContent, HeartbeatItem
 from nodeheal.agent.transport.heartbeat_thread import HeartbeatThread
 from nodeheal.agent.transport.metrics import PUBLISHED
 from nodeheal.agent.transport.prometheus import metrics
@@ -45,7 +45,7 @@ class AcceptingItem(HeartbeatItem):
     def __init__(self) -> None:
         pass
 
-    def write(self, heartbeat: Heartbeat) -> float | None:
+    def write(self, heartbeat: HeartbeatContent) -> float | None:
         """Take it."""
         return None
 
@@ -55,7 +55,7 @@ def everything(node: NodeFolder) -> dict[str, Family]:
     gauges = dict.fromkeys((f"{name}:0" if name.startswith("gpu_") else name for name in PUBLISHED), 1.0)
     del gauges["disk_used_percent"]
     gauges |= {"disk_used_percent:/": 1.0, "training_step_age_seconds:llama/3": 1.0}
-    look = CheckResult(
+    look = NodeCheckResult(
         gauges=gauges, called={"gpu:0": {"pci": "0000:10:00.0", "uuid": "GPU-0", "serial": "1651323000001"}}
     )
     run = Run(node)

@@ -20,7 +20,7 @@ from nodeheal.agent.diagnostics.fabric import FabricTest
 from nodeheal.agent.runtime import probe
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.all_reduce import MISSING, parse_all_reduce
-from nodeheal.parsers.fi_pingpong import Ended
+from nodeheal.parsers.fi_pingpong import PingpongExit
 from tests.fakes import nccl
 from tests.support.fabric_orders import free_port, order
 from tests.support.goldens import efa_cards, golden
@@ -28,7 +28,7 @@ from tests.support.goldens import efa_cards, golden
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the fake library is built with gcc")
 HERE = "127.0.0.1"
 PATIENCE_SECONDS = 60.0  # for a program to start on a machine that runs other tests as well
-DONE = Ended(0)
+DONE = PingpongExit(0)
 RESULT = {"ranks": 4, "bytes": 1048576, "bus_mb_per_s": 90000.0, "wrong_gpus": []}
 
 
@@ -105,7 +105,7 @@ def test_nobody_comes(two: Two) -> None:
     code, _, errors = ended(two.start(seconds=1))
 
     assert (code, errors) == (1, "timed out\n")
-    assert parse_all_reduce("", errors, Ended(code)).verdict is Verdict.UNKNOWN
+    assert parse_all_reduce("", errors, PingpongExit(code)).verdict is Verdict.UNKNOWN
 
 
 def test_nobody_serves(two: Two) -> None:
@@ -113,7 +113,7 @@ def test_nobody_serves(two: Two) -> None:
 
     assert code == 1
     assert "Connection refused" in errors
-    assert parse_all_reduce("", errors, Ended(code)).verdict is Verdict.UNKNOWN
+    assert parse_all_reduce("", errors, PingpongExit(code)).verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.skipif(bool(find_library("nccl")), reason="a real NCCL is installed here")
@@ -166,12 +166,14 @@ def test_the_two_files_agree_on_what_is_missing() -> None:
         ('{"ranks": 4, "bus_mb_per_s": NaN, "wrong_gpus": []}', "", DONE, Verdict.FAILED, ("all_reduce_bandwidth",)),
         ("", "", DONE, Verdict.UNKNOWN, ()),
         ("{", "\x00", DONE, Verdict.UNKNOWN, ()),
-        ("", "ncclCommInitRank: remote error (6)", Ended(1), Verdict.FAILED, ("all_reduce",)),
-        ("", "", Ended(-11), Verdict.UNKNOWN, ()),
-        ("", "", Ended(0, 30.0), Verdict.FAILED, ("timeout",)),
+        ("", "ncclCommInitRank: remote error (6)", PingpongExit(1), Verdict.FAILED, ("all_reduce",)),
+        ("", "", PingpongExit(-11), Verdict.UNKNOWN, ()),
+        ("", "", PingpongExit(0, 30.0), Verdict.FAILED, ("timeout",)),
     ],
 )
-def test_what_it_prints_is_read(text: str, errors: str, how: Ended, verdict: Verdict, test: tuple[str, ...]) -> None:
+def test_what_it_prints_is_read(
+    text: str, errors: str, how: PingpongExit, verdict: Verdict, test: tuple[str, ...]
+) -> None:
     report = parse_all_reduce(text, errors, how, least_mb_per_s=1000)
 
     assert (report.verdict, report.failed_tests) == (verdict, test)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeheal.agent.transport.aws_client import AwsClient, NoAnswer
+from nodeheal.agent.transport.aws_client import AwsClient, RequestFailed
 from nodeheal.agent.transport.credentials import CredentialChain
 from tests.support.agent_fakes import FakeTime
 
@@ -16,7 +16,7 @@ def test_an_error_without_words_is_told_by_its_kind(monkeypatch: pytest.MonkeyPa
     service = AwsClient("sns", "eu-central-1", "http://127.0.0.1:9", CredentialChain(time.clock()), time.clock())
     monkeypatch.setattr(service, "_exchange", is_late)
 
-    with pytest.raises(NoAnswer, match=r"^127\.0\.0\.1:9: TimeoutError$"):
+    with pytest.raises(RequestFailed, match=r"^127\.0\.0\.1:9: TimeoutError$"):
         service.ask({}, b"")
 
 
@@ -26,5 +26,5 @@ def test_an_address_that_is_none_is_no_answer(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     service = AwsClient("events", "eu-central-1", url, CredentialChain(time.clock()), time.clock())
 
-    with pytest.raises(NoAnswer):
+    with pytest.raises(RequestFailed):
         service.ask({}, b"")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, always
-from nodeheal.agent.checks.check_ipc import Answer
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, always
+from nodeheal.agent.checks.check_ipc import ProcessAnswer
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands.check_now import check_now, row_of
@@ -25,7 +25,7 @@ from tests.support.agent_fakes import CONFIG, NodeFolder
 FULL = Problem(Finding(Family.host, "disk_full", "/", "no room"), "/ is 99.9 % full\nand more")
 SKEW = Problem(Finding(Family.host, "clock_skew", None, "late by a minute"))
 HANG = Finding(Family.host, "nvidia_smi_hang", None, "it hangs")
-PLACE = Place(CONFIG, run_tool)
+PLACE = CheckContext(CONFIG, run_tool)
 
 WITHOUT_CRYPTOGRAPHY = """
 import sys
@@ -35,33 +35,33 @@ sys.exit(main())
 """
 
 
-def check(name: str, look: CheckResult, **changes: object) -> Check:
-    return Check(name, "a test", 60.0, 5.0, always, lambda *_: look, **changes)  # type: ignore[arg-type]
+def check(name: str, look: NodeCheckResult, **changes: object) -> NodeCheck:
+    return NodeCheck(name, "a test", 60.0, 5.0, always, lambda *_: look, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("looks", "code"),
     [
-        ([CheckResult()], 0),
-        ([CheckResult(), CheckResult((SKEW,))], 1),
-        ([CheckResult((FULL,)), CheckResult((SKEW,)), CheckResult()], 2),
-        ([CheckResult(unclear="an unknown layout"), CheckResult((SKEW,))], 3),
-        ([CheckResult((FULL,), unclear="an unknown layout")], 2),
-        ([CheckResult(doubts={"/fsx": "a stale file handle"})], 3),
+        ([NodeCheckResult()], 0),
+        ([NodeCheckResult(), NodeCheckResult((SKEW,))], 1),
+        ([NodeCheckResult((FULL,)), NodeCheckResult((SKEW,)), NodeCheckResult()], 2),
+        ([NodeCheckResult(unclear="an unknown layout"), NodeCheckResult((SKEW,))], 3),
+        ([NodeCheckResult((FULL,), unclear="an unknown layout")], 2),
+        ([NodeCheckResult(doubts={"/fsx": "a stale file handle"})], 3),
         ([], 3),
     ],
 )
-def test_the_exit_code_is_that_of_the_worst_verdict(looks: list[CheckResult], code: int) -> None:
+def test_the_exit_code_is_that_of_the_worst_verdict(looks: list[NodeCheckResult], code: int) -> None:
     checks = [check(str(number), look) for number, look in enumerate(looks)]
 
     assert check_now(checks, PLACE, as_json=False) == code
 
 
 def test_a_reader_sees_each_check_and_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
-    absent = Check("gpu", "GPUs", 60.0, 5.0, lambda _: "no NVIDIA driver", lambda *_: CheckResult())
+    absent = NodeCheck("gpu", "GPUs", 60.0, 5.0, lambda _: "no NVIDIA driver", lambda *_: NodeCheckResult())
 
     check_now(
-        [check("disk", CheckResult((FULL, SKEW))), absent, check("fine", CheckResult(summary="8 of them"))],
+        [check("disk", NodeCheckResult((FULL, SKEW))), absent, check("fine", NodeCheckResult(summary="8 of them"))],
         PLACE,
         as_json=False,
     )
@@ -75,7 +75,7 @@ def test_a_reader_sees_each_check_and_what_it_found(capsys: pytest.CaptureFixtur
 
 
 def test_a_program_reads_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    check_now([check("disk", CheckResult((FULL,)))], PLACE, as_json=True)
+    check_now([check("disk", NodeCheckResult((FULL,)))], PLACE, as_json=True)
 
     row = json.loads(capsys.readouterr().out)
     assert (row["check"], row["verdict"], row["said"]) == ("disk", "FAILED", ["disk_full: / is 99.9 % full"])
@@ -84,13 +84,15 @@ def test_a_program_reads_one_object_a_line(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("answer", "hang", "verdict", "said"),
     [
-        (Answer("one", hung=True), HANG, Verdict.FAILED, "no answer within 5 s"),
-        (Answer("one", hung=True), None, Verdict.UNKNOWN, "no answer within 5 s"),
-        (Answer("one", broke="a bug"), HANG, Verdict.UNKNOWN, "a bug"),
+        (ProcessAnswer("one", hung=True), HANG, Verdict.FAILED, "no answer within 5 s"),
+        (ProcessAnswer("one", hung=True), None, Verdict.UNKNOWN, "no answer within 5 s"),
+        (ProcessAnswer("one", broke="a bug"), HANG, Verdict.UNKNOWN, "a bug"),
     ],
 )
-def test_a_look_without_an_end_is_never_fine(answer: Answer, hang: Finding | None, verdict: Verdict, said: str) -> None:
-    row = row_of(answer, check("one", CheckResult(), hang=hang).terms)
+def test_a_look_without_an_end_is_never_fine(
+    answer: ProcessAnswer, hang: Finding | None, verdict: Verdict, said: str
+) -> None:
+    row = row_of(answer, check("one", NodeCheckResult(), hang=hang).terms)
 
     assert (row.verdict, row.said) == (verdict, (said,))
 

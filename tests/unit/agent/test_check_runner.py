@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from nodeheal.agent.checks import check_runner as looks_module
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
-from nodeheal.agent.checks.check_ipc import READ_BYTES, Answer, dumped
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State, always
+from nodeheal.agent.checks.check_ipc import READ_BYTES, ProcessAnswer, dumped
 from nodeheal.agent.checks.check_result import CheckSchedule
 from nodeheal.agent.checks.check_runner import AWAY_SECONDS, CheckRunner
 from nodeheal.agent.checks.tools import run_tool
@@ -28,15 +28,15 @@ from nodeheal.parsers.finding import Finding
 from tests.support.agent_fakes import CONFIG, eventually
 
 FULL = Finding(Family.host, "disk_full", "/", "no room", subcode=None, pid=7)
-FINE = CheckResult(summary="fine")
+FINE = NodeCheckResult(summary="fine")
 
 
-def a_check(look: Callable[[Place, State], CheckResult], name: str = "one", **changes: object) -> Check:
-    check = Check(name, "a test", interval_seconds=60.0, deadline_seconds=5.0, why_not=always, look=look)
+def a_check(look: Callable[[CheckContext, State], NodeCheckResult], name: str = "one", **changes: object) -> NodeCheck:
+    check = NodeCheck(name, "a test", interval_seconds=60.0, deadline_seconds=5.0, why_not=always, look=look)
     return replace(check, **changes)  # type: ignore[arg-type]
 
 
-def sleeps(*_: object) -> CheckResult:
+def sleeps(*_: object) -> NodeCheckResult:
     time.sleep(60)
     return FINE
 
@@ -48,8 +48,8 @@ Begin = Callable[..., CheckRunner]
 def looks_of() -> Iterator[Begin]:
     begun: list[CheckRunner] = []
 
-    def begin(*checks: Check) -> CheckRunner:
-        begun.append(CheckRunner(checks, Place(CONFIG, run_tool)))
+    def begin(*checks: NodeCheck) -> CheckRunner:
+        begun.append(CheckRunner(checks, CheckContext(CONFIG, run_tool)))
         return begun[-1]
 
     yield begin
@@ -70,8 +70,8 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def wait_for(looks: CheckRunner, count: int = 1) -> list[Answer]:
-    heard: list[Answer] = []
+def wait_for(looks: CheckRunner, count: int = 1) -> list[ProcessAnswer]:
+    heard: list[ProcessAnswer] = []
 
     def has_heard() -> bool:
         heard.extend(looks.answers())
@@ -82,7 +82,7 @@ def wait_for(looks: CheckRunner, count: int = 1) -> list[Answer]:
 
 
 def test_a_look_is_told_as_it_was_made(looks_of: Begin) -> None:
-    found = CheckResult(
+    found = NodeCheckResult(
         (Problem(FULL, "df says so", 3),),
         state=UserDict({"before": [1, "two"]}),
         gauges={"used_percent": 99.5},
@@ -95,16 +95,16 @@ def test_a_look_is_told_as_it_was_made(looks_of: Begin) -> None:
 
     looks.ask("one", {})
 
-    assert wait_for(looks) == [Answer("one", found)]
+    assert wait_for(looks) == [ProcessAnswer("one", found)]
 
 
 def test_a_look_is_handed_what_the_last_one_remembered(looks_of: Begin) -> None:
-    looks = looks_of(a_check(lambda _, state: CheckResult(state={"count": int(str(state.get("count", 0))) + 1})))
+    looks = looks_of(a_check(lambda _, state: NodeCheckResult(state={"count": int(str(state.get("count", 0))) + 1})))
 
     looks.ask("one", {"count": 41})
 
     [answer] = wait_for(looks)
-    assert answer.look == CheckResult(state={"count": 42})
+    assert answer.look == NodeCheckResult(state={"count": 42})
 
 
 def test_a_look_that_hangs_is_ended_at_its_deadline_and_holds_up_no_other(looks_of: Begin) -> None:
@@ -113,11 +113,11 @@ def test_a_look_that_hangs_is_ended_at_its_deadline_and_holds_up_no_other(looks_
     looks.ask("hangs", {})
     looks.ask("one", {})
 
-    assert wait_for(looks, 2) == [Answer("one", FINE), Answer("hangs", hung=True)]
+    assert wait_for(looks, 2) == [ProcessAnswer("one", FINE), ProcessAnswer("hangs", hung=True)]
 
 
 def test_one_that_cannot_be_ended_is_said_to_hang_again_and_no_second_is_begun(looks_of: Begin, tmp_path: Path) -> None:
-    def is_deaf(*_: object) -> CheckResult:
+    def is_deaf(*_: object) -> NodeCheckResult:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         (tmp_path / str(os.getpid())).touch()
         return sleeps()
@@ -128,7 +128,7 @@ def test_one_that_cannot_be_ended_is_said_to_hang_again_and_no_second_is_begun(l
 
     looks.ask("one", {})
 
-    assert wait_for(looks) == [Answer("one", hung=True)]
+    assert wait_for(looks) == [ProcessAnswer("one", hung=True)]
     assert len(list(tmp_path.iterdir())) == 1
     until(looks, lambda: not psutil.pid_exists(int(next(tmp_path.iterdir()).name)))
 
@@ -137,14 +137,14 @@ def test_a_tool_that_a_hung_look_waits_for_is_ended_with_it(looks_of: Begin, tmp
     # A shell is there in milliseconds, also on a busy machine: it has written before the look's deadline.
     script = f"echo $$ > {tmp_path / 'pid'}; exec sleep 60"
 
-    def runs(place: Place, _: State) -> CheckResult:
+    def runs(place: CheckContext, _: State) -> NodeCheckResult:
         place.run(["sh", "-c", script], 60.0)
         return FINE
 
     looks = looks_of(a_check(runs, deadline_seconds=4.0))
     looks.ask("one", {})
 
-    assert wait_for(looks) == [Answer("one", hung=True)]
+    assert wait_for(looks) == [ProcessAnswer("one", hung=True)]
     tool = int((tmp_path / "pid").read_text())
     eventually(lambda: has_ended(tool))
 
@@ -153,7 +153,7 @@ def test_a_tool_that_a_hung_look_waits_for_is_ended_with_it(looks_of: Begin, tmp
     "dies",
     [lambda *_: os.kill(os.getpid(), signal.SIGKILL), lambda *_: os._exit(0), lambda *_: 1 / 0],
 )
-def test_a_look_that_dies_says_so_and_the_next_one_works(looks_of: Begin, dies: Callable[..., CheckResult]) -> None:
+def test_a_look_that_dies_says_so_and_the_next_one_works(looks_of: Begin, dies: Callable[..., NodeCheckResult]) -> None:
     looks = looks_of(a_check(dies), a_check(lambda *_: FINE, "two"))
 
     looks.ask("one", {})
@@ -162,14 +162,14 @@ def test_a_look_that_dies_says_so_and_the_next_one_works(looks_of: Begin, dies: 
 
     assert (answer.look, answer.hung) == (None, False)
     assert answer.broke
-    assert wait_for(looks) == [Answer("two", FINE)]
+    assert wait_for(looks) == [ProcessAnswer("two", FINE)]
 
 
 def test_a_stream_goes_on_until_it_falls_silent(looks_of: Begin) -> None:
-    def stream(*_: object) -> Iterator[CheckResult]:
-        yield CheckResult(summary="first")
+    def stream(*_: object) -> Iterator[NodeCheckResult]:
+        yield NodeCheckResult(summary="first")
         time.sleep(0.2)
-        yield CheckResult(summary="second")
+        yield NodeCheckResult(summary="second")
         time.sleep(60)
 
     looks = looks_of(a_check(lambda *_: FINE, stream=stream, deadline_seconds=0.5))
@@ -182,7 +182,7 @@ def test_a_stream_goes_on_until_it_falls_silent(looks_of: Begin) -> None:
 
 
 def test_each_look_of_a_stream_has_the_whole_deadline(looks_of: Begin) -> None:
-    def stream(*_: object) -> Iterator[CheckResult]:
+    def stream(*_: object) -> Iterator[NodeCheckResult]:
         for _number in range(3):
             time.sleep(0.8)
             yield FINE
@@ -193,7 +193,7 @@ def test_each_look_of_a_stream_has_the_whole_deadline(looks_of: Begin) -> None:
 
     answers = wait_for(looks, 3)
 
-    assert answers == [Answer("one", FINE)] * 3
+    assert answers == [ProcessAnswer("one", FINE)] * 3
 
 
 def test_a_stream_that_ends_is_broken(looks_of: Begin) -> None:
@@ -208,7 +208,7 @@ def test_a_stream_that_ends_is_broken(looks_of: Begin) -> None:
 
 @pytest.mark.parametrize("stream", [None, lambda *_: iter([FINE])])
 def test_what_this_node_does_not_support_is_said_and_is_no_break(
-    looks_of: Begin, stream: Callable[..., Iterator[CheckResult]] | None
+    looks_of: Begin, stream: Callable[..., Iterator[NodeCheckResult]] | None
 ) -> None:
     absent = a_check(lambda *_: FINE, why_not=lambda _: "no GPU here", stream=stream)
     looks = looks_of(absent, a_check(lambda *_: FINE, "two"))
@@ -217,18 +217,18 @@ def test_what_this_node_does_not_support_is_said_and_is_no_break(
     first = wait_for(looks)
     looks.ask("two", {})
 
-    assert first == [Answer("one", absent="no GPU here")]
-    assert wait_for(looks) == [Answer("two", FINE)]
+    assert first == [ProcessAnswer("one", absent="no GPU here")]
+    assert wait_for(looks) == [ProcessAnswer("two", FINE)]
 
 
 def test_with_the_agent_ends_the_tool_that_a_look_waits_for(tmp_path: Path) -> None:
     code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"
 
-    def runs(place: Place, _: State) -> CheckResult:
+    def runs(place: CheckContext, _: State) -> NodeCheckResult:
         place.run([sys.executable, "-c", code], 60.0)
         return FINE
 
-    looks = CheckRunner([a_check(runs, deadline_seconds=60.0)], Place(CONFIG, run_tool))
+    looks = CheckRunner([a_check(runs, deadline_seconds=60.0)], CheckContext(CONFIG, run_tool))
     looks.ask("one", {})
     until(looks, lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     tool = int((tmp_path / "pid").read_text())
@@ -239,12 +239,12 @@ def test_with_the_agent_ends_the_tool_that_a_look_waits_for(tmp_path: Path) -> N
 
 
 def test_with_the_agent_ends_a_look_that_will_not(tmp_path: Path) -> None:
-    def stays(*_: object) -> CheckResult:
+    def stays(*_: object) -> NodeCheckResult:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         (tmp_path / str(os.getpid())).touch()
         return sleeps()
 
-    looks = CheckRunner([a_check(stays, deadline_seconds=60.0)], Place(CONFIG, run_tool))
+    looks = CheckRunner([a_check(stays, deadline_seconds=60.0)], CheckContext(CONFIG, run_tool))
     looks.ask("one", {})
     until(looks, lambda: list(tmp_path.iterdir()))
     look = int(next(tmp_path.iterdir()).name)
@@ -255,7 +255,7 @@ def test_with_the_agent_ends_a_look_that_will_not(tmp_path: Path) -> None:
 
 
 def test_a_look_ends_with_an_agent_that_was_killed_whatever_it_waits_for(looks_of: Begin, tmp_path: Path) -> None:
-    def is_deaf(*_: object) -> CheckResult:
+    def is_deaf(*_: object) -> NodeCheckResult:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         (tmp_path / "it hangs").touch()
         return sleeps()
@@ -272,7 +272,7 @@ def test_a_look_ends_with_an_agent_that_was_killed_whatever_it_waits_for(looks_o
 
 
 def test_a_look_that_closes_its_pipe_and_stays_holds_up_no_other(looks_of: Begin) -> None:
-    def lingers(*_: object) -> CheckResult:
+    def lingers(*_: object) -> NodeCheckResult:
         os.closerange(3, 1024)  # as a process does that ends, and that the driver then holds
         return sleeps()
 
@@ -281,13 +281,13 @@ def test_a_look_that_closes_its_pipe_and_stays_holds_up_no_other(looks_of: Begin
     until(looks, lambda: any(child.is_silent for child in looks._children.values()))
     looks.ask("one", {})
 
-    assert wait_for(looks, 2) == [Answer("one", FINE), Answer("lingers", hung=True)]
+    assert wait_for(looks, 2) == [ProcessAnswer("one", FINE), ProcessAnswer("lingers", hung=True)]
 
 
 def test_a_look_that_leaves_a_process_behind_has_ended(looks_of: Begin) -> None:
     left = multiprocessing.get_context("fork").Value("i", 0)
 
-    def forks(*_: object) -> CheckResult:
+    def forks(*_: object) -> NodeCheckResult:
         pid = os.fork()
         if not pid:
             time.sleep(5)
@@ -304,12 +304,12 @@ def test_a_look_that_leaves_a_process_behind_has_ended(looks_of: Begin) -> None:
     assert psutil.Process().num_fds() == opened
     looks.ask("one", {})
 
-    assert (first, heard, wait_for(looks)) == ([Answer("one", FINE)], [], [Answer("one", FINE)])
+    assert (first, heard, wait_for(looks)) == ([ProcessAnswer("one", FINE)], [], [ProcessAnswer("one", FINE)])
     assert psutil.pid_exists(left.value)
 
 
 def test_a_look_that_is_ended_has_a_moment_to_clean_up(looks_of: Begin, tmp_path: Path) -> None:
-    def cleans_up(*_: object) -> CheckResult:
+    def cleans_up(*_: object) -> NodeCheckResult:
         try:
             return sleeps()
         finally:
@@ -319,7 +319,7 @@ def test_a_look_that_is_ended_has_a_moment_to_clean_up(looks_of: Begin, tmp_path
     looks = looks_of(a_check(cleans_up, deadline_seconds=0.5))
     looks.ask("one", {})
 
-    assert wait_for(looks) == [Answer("one", hung=True)]
+    assert wait_for(looks) == [ProcessAnswer("one", hung=True)]
     until(looks, lambda: (tmp_path / "clean").exists())
 
 
@@ -330,14 +330,14 @@ def test_a_look_that_is_ended_has_a_moment_to_clean_up(looks_of: Begin, tmp_path
         b'{"name":"two"}\n',
         b"[]\n",
         b"7\n",
-        dumped(Answer("one", FINE)).replace(b'"problems":[]', b'"problems":7') + b"\n",
-        dumped(Answer("two", FINE)) + b"\n",  # another check's
+        dumped(ProcessAnswer("one", FINE)).replace(b'"problems":[]', b'"problems":7') + b"\n",
+        dumped(ProcessAnswer("two", FINE)) + b"\n",  # another check's
         b"[" * 9000 + b"\n",
         b"x" * 300_000,
     ],
 )
 def test_a_look_that_says_what_is_no_answer_is_broken_and_does_not_hang(looks_of: Begin, said: bytes) -> None:
-    def babbles(*_: object) -> CheckResult:
+    def babbles(*_: object) -> NodeCheckResult:
         os.write(sys._getframe(2).f_locals["writer"], said)
         return FINE
 
@@ -348,7 +348,7 @@ def test_a_look_that_says_what_is_no_answer_is_broken_and_does_not_hang(looks_of
 
     assert (answer.name, answer.look, answer.hung) == ("one", None, False)
     assert answer.broke
-    assert wait_for(looks) == [Answer("two", FINE)]
+    assert wait_for(looks) == [ProcessAnswer("two", FINE)]
 
 
 def test_a_look_that_raises_says_why_and_where(looks_of: Begin) -> None:
@@ -360,7 +360,7 @@ def test_a_look_that_raises_says_why_and_where(looks_of: Begin) -> None:
     assert answer.broke.startswith("ZeroDivisionError: division by zero (test_check_runner.py, line ")
 
 
-def fine(*_: object) -> CheckResult:
+def fine(*_: object) -> NodeCheckResult:
     return FINE
 
 
@@ -375,11 +375,11 @@ def test_what_the_agent_knows_of_a_check_is_what_the_check_says(looks_of: Begin)
 
 
 def test_a_look_that_answered_while_the_agent_took_nothing_has_not_hung(looks_of: Begin) -> None:
-    def floods(*_: object) -> Iterator[CheckResult]:
+    def floods(*_: object) -> Iterator[NodeCheckResult]:
         for number in itertools.count():
-            yield CheckResult(summary=f"{number} {'x' * 250_000}")
+            yield NodeCheckResult(summary=f"{number} {'x' * 250_000}")
 
-    def slowly(*_: object) -> CheckResult:
+    def slowly(*_: object) -> NodeCheckResult:
         time.sleep(0.5)
         return FINE
 
@@ -406,7 +406,7 @@ def test_a_look_waits_until_no_other_thread_works(looks_of: Begin) -> None:
         waits, due_in = not looks._children, looks.due_in()
 
     assert (heard, waits, due_in) == ([], True, looks_module.REST_TICK_SECONDS)
-    assert wait_for(looks) == [Answer("one", FINE)]
+    assert wait_for(looks) == [ProcessAnswer("one", FINE)]
 
 
 def test_a_thread_that_never_rests_does_not_keep_a_look_for_good(
@@ -418,17 +418,17 @@ def test_a_thread_that_never_rests_does_not_keep_a_look_for_good(
     with at_work():
         looks.ask("one", {})
 
-        assert wait_for(looks) == [Answer("one", FINE)]
+        assert wait_for(looks) == [ProcessAnswer("one", FINE)]
 
 
 def test_a_look_holds_nothing_open_that_is_the_agents(looks_of: Begin, tmp_path: Path) -> None:
-    looks = looks_of(a_check(lambda *_: CheckResult(summary=f"{_opened()}")), a_check(sleeps, "two"))
+    looks = looks_of(a_check(lambda *_: NodeCheckResult(summary=f"{_opened()}")), a_check(sleeps, "two"))
     with (tmp_path / "spool").open("w"):
         looks.ask("two", {})
         looks.ask("one", {})
         [answer] = wait_for(looks)
 
-    assert answer.look == CheckResult(summary=f"{['pipe', 'pipe']}")  # one to answer, one to notice the agent's end
+    assert answer.look == NodeCheckResult(summary=f"{['pipe', 'pipe']}")  # one to answer, one to notice the agent's end
 
 
 def _opened() -> list[str]:
@@ -449,9 +449,9 @@ def test_a_look_does_not_clean_up_what_the_agent_has_left(looks_of: Begin) -> No
         def __del__(self) -> None:
             Garbage.cleaned_up += 1
 
-    def cleans_up(*_: object) -> CheckResult:
+    def cleans_up(*_: object) -> NodeCheckResult:
         gc.collect()
-        return CheckResult(summary=f"{Garbage.cleaned_up}")
+        return NodeCheckResult(summary=f"{Garbage.cleaned_up}")
 
     looks = looks_of(a_check(cleans_up))
     gc.disable()
@@ -462,7 +462,7 @@ def test_a_look_does_not_clean_up_what_the_agent_has_left(looks_of: Begin) -> No
     finally:
         gc.enable()
 
-    assert answer.look == CheckResult(summary="0")
+    assert answer.look == NodeCheckResult(summary="0")
 
 
 def test_while_nothing_is_under_way_nothing_is_due(looks_of: Begin) -> None:
@@ -498,12 +498,12 @@ def test_where_no_process_can_be_begun_the_look_is_broken(looks_of: Begin, monke
             assert "cannot be started: Resource temporarily unavailable" in answer.broke
     assert psutil.Process().num_fds() == opened
     looks.ask("one", {})
-    assert wait_for(looks) == [Answer("one", FINE)]
+    assert wait_for(looks) == [ProcessAnswer("one", FINE)]
 
 
 def test_the_agent_is_not_held_by_one_who_never_stops(looks_of: Begin) -> None:
-    def floods(*_: object) -> CheckResult:
-        line = dumped(Answer("one", FINE)) + b"\n"
+    def floods(*_: object) -> NodeCheckResult:
+        line = dumped(ProcessAnswer("one", FINE)) + b"\n"
         while True:
             os.write(sys._getframe(2).f_locals["writer"], line * 100)
 
@@ -512,11 +512,11 @@ def test_the_agent_is_not_held_by_one_who_never_stops(looks_of: Begin) -> None:
     wait_for(looks)
     time.sleep(0.2)
 
-    assert 0 < len(list(looks.answers())) <= READ_BYTES // len(dumped(Answer("one", FINE)))
+    assert 0 < len(list(looks.answers())) <= READ_BYTES // len(dumped(ProcessAnswer("one", FINE)))
 
 
 def test_a_look_that_babbles_without_an_end_is_broken_once_and_ended(looks_of: Begin) -> None:
-    def babbles(*_: object) -> CheckResult:
+    def babbles(*_: object) -> NodeCheckResult:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:
             os.write(sys._getframe(2).f_locals["writer"], b"x" * 60_000)
@@ -532,12 +532,12 @@ def test_a_look_that_babbles_without_an_end_is_broken_once_and_ended(looks_of: B
 
 
 def test_what_cannot_be_killed_is_left_when_the_agent_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def is_deaf(*_: object) -> CheckResult:
+    def is_deaf(*_: object) -> NodeCheckResult:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
         (tmp_path / "it hangs").touch()
         return sleeps()
 
-    looks = CheckRunner([a_check(is_deaf, deadline_seconds=60.0)], Place(CONFIG, run_tool))
+    looks = CheckRunner([a_check(is_deaf, deadline_seconds=60.0)], CheckContext(CONFIG, run_tool))
     looks.ask("one", {})
     until(looks, (tmp_path / "it hangs").exists)
     [left] = looks._children
@@ -566,8 +566,8 @@ def test_hundreds_of_looks_leave_no_process_and_no_descriptor_behind(looks_of: B
 
 
 def test_signals_that_come_all_the_time_hold_up_no_look(looks_of: Begin) -> None:
-    def runs(place: Place, _: State) -> CheckResult:
-        return CheckResult(summary=place.run(["true"], 5.0).ran.error or "ran")
+    def runs(place: CheckContext, _: State) -> NodeCheckResult:
+        return NodeCheckResult(summary=place.run(["true"], 5.0).ran.error or "ran")
 
     heard = list[int]()
     before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
@@ -589,7 +589,7 @@ def test_signals_that_come_all_the_time_hold_up_no_look(looks_of: Begin) -> None
 
 
 def test_a_look_that_is_interrupted_from_the_terminal_goes_on(looks_of: Begin) -> None:
-    def is_interrupted(*_: object) -> CheckResult:
+    def is_interrupted(*_: object) -> NodeCheckResult:
         os.kill(os.getpid(), signal.SIGINT)
         return FINE
 
@@ -599,4 +599,4 @@ def test_a_look_that_is_interrupted_from_the_terminal_goes_on(looks_of: Begin) -
     answers = wait_for(looks)
     signal.signal(signal.SIGINT, before)
 
-    assert answers == [Answer("one", FINE)]
+    assert answers == [ProcessAnswer("one", FINE)]

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeheal.agent.checks.check import Check, CheckResult, Problem, State, always
-from nodeheal.agent.checks.check_ipc import Answer
+from nodeheal.agent.checks.check import NodeCheck, NodeCheckResult, Problem, State, always
+from nodeheal.agent.checks.check_ipc import ProcessAnswer
 from nodeheal.agent.checks.check_scheduler import (
     ABSENT_SECONDS,
     FIRST_LOOKS_WITHIN_SECONDS,
@@ -21,8 +21,8 @@ from nodeheal.parsers.finding import Finding
 FULL = Problem(Finding(Family.host, "disk_full", "/", "no room"), "df says so")
 SKEW = Problem(Finding(Family.host, "clock_skew", None, "late"))
 HANG = Finding(Family.host, "nvidia_smi_hang", None, "it hangs")
-CHECK = Check("disk", "a test", 60.0, 5.0, always, lambda *_: CheckResult())
-FINE = CheckResult()
+CHECK = NodeCheck("disk", "a test", 60.0, 5.0, always, lambda *_: NodeCheckResult())
+FINE = NodeCheckResult()
 
 
 class Node:
@@ -39,17 +39,17 @@ class Node:
     def ask(self) -> None:
         self.watch.ask(self.now, lambda _, state: self.asked.append(state))
 
-    def looks(self, look: CheckResult | None = None, *, hung: bool = False, broke: str = "") -> list[CheckChange]:
+    def looks(self, look: NodeCheckResult | None = None, *, hung: bool = False, broke: str = "") -> list[CheckChange]:
         """Time passes until the check is asked; its answer, and what of it is news."""
         self.now += self.watch.due_in(self.now)
         self.ask()
-        return self.watch.take(Answer("disk", look, hung, broke), self.now, 1000.0 + self.now)
+        return self.watch.take(ProcessAnswer("disk", look, hung, broke), self.now, 1000.0 + self.now)
 
 
 def test_a_problem_is_told_when_it_begins_and_not_again() -> None:
     node = Node()
 
-    news = [node.looks(CheckResult((FULL,))) for _ in range(3)]
+    news = [node.looks(NodeCheckResult((FULL,))) for _ in range(3)]
 
     assert [[(one.problem, one.is_over) for one in each] for each in news] == [[(FULL, False)], [], []]
 
@@ -57,13 +57,13 @@ def test_a_problem_is_told_when_it_begins_and_not_again() -> None:
 def test_it_is_over_when_it_has_stayed_away_and_what_comes_again_is_news() -> None:
     node = Node()
 
-    news = [node.looks(look) for look in (CheckResult((FULL,)), FINE, FINE, FINE, CheckResult((FULL,)))]
+    news = [node.looks(look) for look in (NodeCheckResult((FULL,)), FINE, FINE, FINE, NodeCheckResult((FULL,)))]
 
     assert [[one.is_over for one in each] for each in news] == [[False], [], [True], [], [False]]
     assert news[2][0].since == news[0][0].since != news[4][0].since
 
 
-BROKEN, UNCLEAR = CheckResult((FULL,)), CheckResult(unclear="no answer")
+BROKEN, UNCLEAR = NodeCheckResult((FULL,)), NodeCheckResult(unclear="no answer")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ BROKEN, UNCLEAR = CheckResult((FULL,)), CheckResult(unclear="no answer")
     ],
 )
 def test_a_problem_begins_and_ends_at_the_look_that_confirms_it(
-    confirm: int, looks: list[CheckResult], news: list[int]
+    confirm: int, looks: list[NodeCheckResult], news: list[int]
 ) -> None:
     node = Node(confirm=confirm)
 
@@ -86,27 +86,27 @@ def test_a_problem_begins_and_ends_at_the_look_that_confirms_it(
 
 def test_a_problem_that_asks_for_more_looks_gets_them_and_the_others_do_not_wait() -> None:
     node = Node()
-    seen = CheckResult((FULL, replace(SKEW, confirm=2)))
+    seen = NodeCheckResult((FULL, replace(SKEW, confirm=2)))
 
     assert [[one.problem.finding for one in node.looks(seen)] for _ in range(3)] == [[FULL.finding], [SKEW.finding], []]
 
 
 def test_two_problems_are_two_and_end_by_themselves() -> None:
     node = Node()
-    node.looks(CheckResult((FULL, SKEW)))
+    node.looks(NodeCheckResult((FULL, SKEW)))
 
-    node.looks(CheckResult((SKEW,)))
-    over = node.looks(CheckResult((SKEW,)))
+    node.looks(NodeCheckResult((SKEW,)))
+    over = node.looks(NodeCheckResult((SKEW,)))
 
     assert [(one.problem.finding, one.is_over) for one in over] == [(FULL.finding, True)]
 
 
 def test_a_look_that_cannot_tell_takes_nothing_back_and_complains_once(caplog: pytest.LogCaptureFixture) -> None:
     node = Node()
-    node.looks(CheckResult((FULL,)))
+    node.looks(NodeCheckResult((FULL,)))
 
     with caplog.at_level(logging.WARNING):
-        news = [node.looks(CheckResult(unclear="an unknown layout")) for _ in range(4)]
+        news = [node.looks(NodeCheckResult(unclear="an unknown layout")) for _ in range(4)]
 
     assert news == [[], [], [], []]
     assert [record.getMessage() for record in caplog.records] == [
@@ -116,10 +116,10 @@ def test_a_look_that_cannot_tell_takes_nothing_back_and_complains_once(caplog: p
 
 def test_a_look_that_hangs_is_the_finding_that_the_check_names_for_it() -> None:
     node = Node(hang=HANG)
-    node.looks(CheckResult((FULL,)))
+    node.looks(NodeCheckResult((FULL,)))
 
     hung = node.looks(hung=True)
-    after = [node.looks(CheckResult((FULL,))), node.looks(CheckResult((FULL,)))]
+    after = [node.looks(NodeCheckResult((FULL,))), node.looks(NodeCheckResult((FULL,)))]
 
     assert [(one.problem.finding, one.problem.evidence) for one in hung] == [(HANG, "no answer within 5 s")]
     assert [[(one.problem.finding, one.is_over) for one in each] for each in after] == [[], [(HANG, True)]]
@@ -133,7 +133,7 @@ def test_a_hang_that_means_nothing_by_itself_is_no_finding() -> None:
 
 def test_a_look_that_broke_says_nothing_about_the_node_and_loses_no_state() -> None:
     node = Node(hang=HANG)
-    node.looks(CheckResult(state={"before": 7}))
+    node.looks(NodeCheckResult(state={"before": 7}))
 
     news = node.looks(broke="a bug")
     node.looks(FINE)
@@ -144,7 +144,7 @@ def test_a_look_that_broke_says_nothing_about_the_node_and_loses_no_state() -> N
 
 def test_what_is_less_grave_than_the_check_reports_is_left_out() -> None:
     grave, all_of_it = Node(floor=Verdict.FAILED), Node(floor=Verdict.DEGRADED)
-    look = CheckResult((SKEW,), happened=(SKEW,))
+    look = NodeCheckResult((SKEW,), happened=(SKEW,))
 
     assert grave.looks(look) == []
     assert len(all_of_it.looks(look)) == 2
@@ -153,15 +153,15 @@ def test_what_is_less_grave_than_the_check_reports_is_left_out() -> None:
 def test_what_has_happened_is_told_each_time() -> None:
     node = Node()
 
-    assert [len(node.looks(CheckResult(happened=(FULL,)))) for _ in range(2)] == [1, 1]
+    assert [len(node.looks(NodeCheckResult(happened=(FULL,)))) for _ in range(2)] == [1, 1]
 
 
 def test_a_restart_on_the_same_boot_tells_nothing_twice_and_still_tells_the_end() -> None:
     before = Node()
-    [told] = before.looks(CheckResult((FULL,), state={"count": 3}))
+    [told] = before.looks(NodeCheckResult((FULL,), state={"count": 3}))
 
     after = Node(saved=before.watch.dump())
-    news = [after.looks(look) for look in (CheckResult((FULL,)), FINE, FINE)]
+    news = [after.looks(look) for look in (NodeCheckResult((FULL,)), FINE, FINE)]
 
     assert after.asked[0] == {"count": 3}
     assert [[(one.is_over, one.since) for one in each] for each in news] == [[], [], [(True, told.since)]]
@@ -169,26 +169,26 @@ def test_a_restart_on_the_same_boot_tells_nothing_twice_and_still_tells_the_end(
 
 def test_what_is_still_wrong_after_a_reboot_is_told_again() -> None:
     before = Node()
-    before.looks(CheckResult((FULL,), state={"count": 3}))
+    before.looks(NodeCheckResult((FULL,), state={"count": 3}))
 
     after = Node("boot-2", saved=before.watch.dump())
 
-    assert len(after.looks(CheckResult((FULL,)))) == 1
+    assert len(after.looks(NodeCheckResult((FULL,)))) == 1
     assert after.asked == [{}]
 
 
 def test_what_cannot_be_looked_at_now_is_tried_again_later_and_takes_nothing_back() -> None:
     node = Node()
-    node.looks(CheckResult((FULL,)))
+    node.looks(NodeCheckResult((FULL,)))
     node.now += node.watch.due_in(node.now)
     node.ask()
 
-    news = node.watch.take(Answer("disk", absent="no driver"), node.now, 0.0)
+    news = node.watch.take(ProcessAnswer("disk", absent="no driver"), node.now, 0.0)
 
     assert news == []
     assert node.watch.due_in(node.now) == ABSENT_SECONDS
     node.now += ABSENT_SECONDS
-    assert node.looks(CheckResult((FULL,))) == []
+    assert node.looks(NodeCheckResult((FULL,))) == []
 
 
 def test_a_node_that_is_still_coming_up_is_left_to_settle() -> None:
@@ -205,7 +205,7 @@ def test_a_check_is_asked_again_an_interval_after_its_answer_and_never_twice_at_
     node.now += 1000.0
     node.ask()
 
-    node.watch.take(Answer("disk", FINE), node.now, 0.0)
+    node.watch.take(ProcessAnswer("disk", FINE), node.now, 0.0)
 
     assert len(node.asked) == 1
     assert node.watch.due_in(node.now) == 60.0
@@ -218,7 +218,7 @@ def test_a_stream_goes_on_by_itself_and_is_begun_again_when_it_ends() -> None:
     node.ask()
     went_on = len(node.asked)
 
-    node.watch.take(Answer("disk", hung=True), node.now, 0.0)
+    node.watch.take(ProcessAnswer("disk", hung=True), node.now, 0.0)
     node.now += 1000.0
     node.ask()
 
@@ -229,8 +229,8 @@ def test_what_is_no_longer_measured_is_no_gauge_any_more() -> None:
     node = Node()
     seen = []
     for look in (
-        CheckResult(gauges={"gpu_power_watts:0": 70.0, "gpu_power_watts:1": 71.0}),
-        CheckResult(gauges={"x": 1.0}),
+        NodeCheckResult(gauges={"gpu_power_watts:0": 70.0, "gpu_power_watts:1": 71.0}),
+        NodeCheckResult(gauges={"x": 1.0}),
         None,
     ):
         node.looks(look, hung=look is None)
@@ -241,11 +241,11 @@ def test_what_is_no_longer_measured_is_no_gauge_any_more() -> None:
 
 def test_a_check_that_this_node_no_longer_supports_measures_nothing() -> None:
     node = Node()
-    node.looks(CheckResult(gauges={"x": 1.0}))
+    node.looks(NodeCheckResult(gauges={"x": 1.0}))
     node.now += node.watch.due_in(node.now)
     node.ask()
 
-    node.watch.take(Answer("disk", absent="the driver was unloaded"), node.now, 1000.0)
+    node.watch.take(ProcessAnswer("disk", absent="the driver was unloaded"), node.now, 1000.0)
 
     assert node.watch.gauges() == {}
 
@@ -265,7 +265,7 @@ def test_a_check_that_this_node_no_longer_supports_measures_nothing() -> None:
 def test_what_another_version_has_kept_and_nobody_understands_is_forgotten(known: object) -> None:
     node = Node(saved={"checks": {"boot_id": "boot-1", "courses": {"disk": known}}})
 
-    assert len(node.looks(CheckResult((FULL,)))) == 1
+    assert len(node.looks(NodeCheckResult((FULL,)))) == 1
     assert Node(saved={"checks": {"boot_id": "boot-1", "courses": known}}).looks(FINE) == []
 
 
@@ -313,7 +313,7 @@ def test_each_time_that_a_check_can_no_longer_tell_it_complains(caplog: pytest.L
     node = Node()
 
     with caplog.at_level(logging.WARNING):
-        for look in (CheckResult(unclear="why"), FINE, FINE, CheckResult(unclear="why")):
+        for look in (NodeCheckResult(unclear="why"), FINE, FINE, NodeCheckResult(unclear="why")):
             node.looks(look)
 
     assert len(caplog.records) == 2
@@ -330,15 +330,15 @@ def test_first_looks_are_spread_also_on_a_node_that_has_long_been_up() -> None:
 def test_a_memory_of_another_shape_is_none(kept: object) -> None:
     node = Node(saved={"checks": kept})
 
-    assert len(node.looks(CheckResult((FULL,)))) == 1
+    assert len(node.looks(NodeCheckResult((FULL,)))) == 1
 
 
 def test_of_one_component_that_cannot_be_judged_nothing_is_taken_back_and_of_the_others_all() -> None:
     other = Problem(replace(FULL.finding, component="/var"), "df says so")
     node = Node()
-    node.looks(CheckResult((FULL, other)))
+    node.looks(NodeCheckResult((FULL, other)))
 
-    news = [node.looks(CheckResult(doubts={"/": "no answer"})) for _ in range(3)]
+    news = [node.looks(NodeCheckResult(doubts={"/": "no answer"})) for _ in range(3)]
 
     assert [[one.problem.finding.component for one in each] for each in news] == [[], ["/var"], []]
 
@@ -348,7 +348,7 @@ def test_a_doubt_about_one_component_does_not_begin_its_confirmation_anew() -> N
 
     news = [
         len(node.looks(look))
-        for look in (CheckResult((FULL,)), CheckResult(doubts={"/": "no answer"}), CheckResult((FULL,)))
+        for look in (NodeCheckResult((FULL,)), NodeCheckResult(doubts={"/": "no answer"}), NodeCheckResult((FULL,)))
     ]
 
     assert news == [0, 0, 1]
@@ -358,7 +358,7 @@ def test_what_was_told_by_a_check_that_nobody_has_chosen_is_said_once_and_stays_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     before = Node()
-    [told] = before.looks(CheckResult((FULL,)))
+    [told] = before.looks(NodeCheckResult((FULL,)))
     with caplog.at_level(logging.WARNING):
         without = CheckScheduler([], "boot-1", before.watch.dump(), 1e6, now=0.0)
 
@@ -385,12 +385,12 @@ def test_what_a_check_that_nobody_has_chosen_has_not_told_is_forgotten(caplog: p
 
 def test_what_was_told_and_can_no_longer_be_looked_at_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     node = Node()
-    node.looks(CheckResult((FULL,)))
+    node.looks(NodeCheckResult((FULL,)))
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             node.now += node.watch.due_in(node.now)
             node.ask()
-            node.watch.take(Answer("disk", absent="the driver was unloaded"), node.now, 0.0)
+            node.watch.take(ProcessAnswer("disk", absent="the driver was unloaded"), node.now, 0.0)
 
     assert [vars(one)["why"] for one in caplog.records] == [
         "the driver was unloaded; the problems that the check has reported stay open"
@@ -407,13 +407,13 @@ def served(node: Node, name: str) -> dict[str, float]:
     ("look", "hung", "verdict"),
     [
         (FINE, False, "OK"),
-        (CheckResult((FULL,)), False, "FAILED"),
-        (CheckResult(unclear="df does not answer"), False, "UNKNOWN"),
+        (NodeCheckResult((FULL,)), False, "FAILED"),
+        (NodeCheckResult(unclear="df does not answer"), False, "UNKNOWN"),
         (None, True, "UNKNOWN"),
     ],
 )
 def test_exactly_one_verdict_of_a_check_is_served_and_doubt_is_never_ok(
-    look: CheckResult | None, hung: bool, verdict: str
+    look: NodeCheckResult | None, hung: bool, verdict: str
 ) -> None:
     node = Node()
     assert served(node, "check_verdict") == {}
@@ -430,7 +430,7 @@ def test_the_age_of_an_answer_grows_and_its_duration_stays() -> None:
     node.now += node.watch.due_in(node.now)
     node.ask()
     node.now += 3.0
-    node.watch.take(Answer("disk", FINE), node.now, 0.0)
+    node.watch.take(ProcessAnswer("disk", FINE), node.now, 0.0)
     node.now += 40.0
 
     # The first look is due at a random moment, so the sums are rounded.
@@ -447,11 +447,11 @@ def test_a_stream_has_an_age_and_no_duration() -> None:
 
 def test_a_check_that_this_node_no_longer_supports_has_no_verdict() -> None:
     node = Node()
-    node.looks(CheckResult((FULL,), called={"gpu:0": {"pci": "0000:10:00.0"}}))
+    node.looks(NodeCheckResult((FULL,), called={"gpu:0": {"pci": "0000:10:00.0"}}))
     before = served(node, "gpu_info")
     node.now += node.watch.due_in(node.now)
     node.ask()
-    node.watch.take(Answer("disk", absent="the driver was unloaded"), node.now, 1000.0)
+    node.watch.take(ProcessAnswer("disk", absent="the driver was unloaded"), node.now, 1000.0)
 
     assert before == {"0/0000:10:00.0": 1}
     assert (served(node, "check_verdict"), served(node, "gpu_info")) == ({}, {})

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeheal.agent.checks.check import CheckResult, Place
+from nodeheal.agent.checks.check import CheckContext, NodeCheckResult
 from nodeheal.agent.checks.clock_skew import CHECK, ahead_seconds, judge
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.runtime.thresholds import CLOCK_WRONG
@@ -19,8 +19,8 @@ from tests.support.agent_fakes import CONFIG, START, FakeEventBridge
 DATE = format_datetime(START, usegmt=True)
 
 
-def look(url: str) -> CheckResult:
-    return CHECK.look(Place(replace(CONFIG, endpoint_url=url), run_tool), {})
+def look(url: str) -> NodeCheckResult:
+    return CHECK.look(CheckContext(replace(CONFIG, endpoint_url=url), run_tool), {})
 
 
 @pytest.mark.parametrize(("seconds", "is_wrong"), [(0, False), (50, False), (-50, False), (70, True), (-70, True)])
@@ -105,7 +105,7 @@ def test_one_who_does_not_speak_http_is_named() -> None:
 
 
 def test_an_error_without_words_is_told_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_late(_: Place) -> str:
+    def is_late(_: CheckContext) -> str:
         raise TimeoutError
 
     monkeypatch.setattr("nodeheal.agent.checks.clock_skew._date_of", is_late)

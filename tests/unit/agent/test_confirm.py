@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.checks.check import Check, CheckResult, Problem, always
+from nodeheal.agent.checks.check import NodeCheck, NodeCheckResult, Problem, always
 from nodeheal.agent.checks.kmsg import KmsgReader
 from nodeheal.agent.evidence import confirm as module
 from nodeheal.agent.evidence.confirm import Accusation, confirm
@@ -224,44 +224,44 @@ def test_a_journal_that_fails_or_is_too_long_denies_nothing(journal: Any, monkey
 # The check that reported it
 
 
-def check(look: CheckResult, **changes: Any) -> Check:
-    made = Check("gpu_count", "the GPUs", 60.0, 10.0, always, lambda place, state: look)
+def check(look: NodeCheckResult, **changes: Any) -> NodeCheck:
+    made = NodeCheck("gpu_count", "the GPUs", 60.0, 10.0, always, lambda place, state: look)
     return replace(made, **changes)
 
 
-def looked(monkeypatch: pytest.MonkeyPatch, log: Path, one: Check, **changes: Any) -> Confirmation:
+def looked(monkeypatch: pytest.MonkeyPatch, log: Path, one: NodeCheck, **changes: Any) -> Confirmation:
     monkeypatch.setattr(module, "named", lambda name, _: one if name == one.name else None)
     fault = {"family": "nvml", "source": "gpu_count", "component": "GPU-1", **changes}
     return asked(node(log), **{"code": "REMAP_FAILED", **fault})
 
 
 def test_a_check_that_still_sees_the_fault_confirms_it(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
-    assert looked(monkeypatch, log, check(CheckResult((Problem(REMAP),)))) is CONFIRMED
+    assert looked(monkeypatch, log, check(NodeCheckResult((Problem(REMAP),)))) is CONFIRMED
 
 
 def test_a_check_that_sees_it_no_more_denies_it(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
-    assert looked(monkeypatch, log, check(CheckResult())) is DENIED
-    assert looked(monkeypatch, log, check(CheckResult((Problem(REMAP),))), component="GPU-2") is DENIED
+    assert looked(monkeypatch, log, check(NodeCheckResult())) is DENIED
+    assert looked(monkeypatch, log, check(NodeCheckResult((Problem(REMAP),))), component="GPU-2") is DENIED
 
 
 @pytest.mark.parametrize(
     "one",
     [
-        check(CheckResult(unclear="nvidia-smi does not answer")),
-        check(CheckResult(), why_not=lambda _: "no GPU here"),
-        check(CheckResult(), stream=lambda place, state: iter(())),
+        check(NodeCheckResult(unclear="nvidia-smi does not answer")),
+        check(NodeCheckResult(), why_not=lambda _: "no GPU here"),
+        check(NodeCheckResult(), stream=lambda place, state: iter(())),
     ],
     ids=["unclear", "absent", "it hears of events"],
 )
-def test_a_check_that_cannot_tell_denies_nothing(monkeypatch: pytest.MonkeyPatch, log: Path, one: Check) -> None:
+def test_a_check_that_cannot_tell_denies_nothing(monkeypatch: pytest.MonkeyPatch, log: Path, one: NodeCheck) -> None:
     assert looked(monkeypatch, log, one) is UNKNOWN
 
 
 def test_a_check_that_the_node_does_not_have_denies_nothing(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
-    assert looked(monkeypatch, log, check(CheckResult()), source="another") is UNKNOWN
+    assert looked(monkeypatch, log, check(NodeCheckResult()), source="another") is UNKNOWN
 
 
 def test_what_a_check_reported_may_stand_in_the_kernel_log_under_another_name_of_the_gpu(
     monkeypatch: pytest.MonkeyPatch, log: Path
 ) -> None:
-    assert looked(monkeypatch, log, check(CheckResult()), family="xid", code="74", component="GPU-1") is CONFIRMED
+    assert looked(monkeypatch, log, check(NodeCheckResult()), family="xid", code="74", component="GPU-1") is CONFIRMED

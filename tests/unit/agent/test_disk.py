@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeheal.agent.checks.check import CheckResult, Place
-from nodeheal.agent.checks.disk import CHECK, Mount, judge, parse_mountinfo, parse_mounts
+from nodeheal.agent.checks.check import CheckContext, NodeCheckResult
+from nodeheal.agent.checks.disk import CHECK, MountEntry, judge, parse_mountinfo, parse_mounts
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.runtime.thresholds import DISK_FULL
 from tests.support.agent_fakes import CONFIG
@@ -16,15 +16,15 @@ from tests.support.agent_fakes import CONFIG
 ROOT = "22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p1 {}"
 
 
-def place(folder: Path, mounts: str, fstab: str | None = None) -> Place:
+def place(folder: Path, mounts: str, fstab: str | None = None) -> CheckContext:
     (folder / "self").mkdir(exist_ok=True)
     (folder / "self/mountinfo").write_text(mounts)
     if fstab is not None:
         (folder / "fstab").write_text(fstab)
-    return Place(CONFIG, run_tool, proc=folder, etc=folder)
+    return CheckContext(CONFIG, run_tool, proc=folder, etc=folder)
 
 
-def codes(look: CheckResult) -> list[str]:
+def codes(look: NodeCheckResult) -> list[str]:
     return [problem.finding.code for problem in look.problems if problem.finding.code != "disk_full"]
 
 
@@ -59,7 +59,7 @@ def test_one_that_was_so_at_the_first_look_is_one_only_where_fstab_says_otherwis
 
 @pytest.mark.parametrize(("used", "count"), [(97.9, 0), (98.0, 1)])
 def test_one_without_room_is_a_problem(used: float, count: int) -> None:
-    mounts = [Mount("/dev/sda1", "/", "ext4", frozenset({"rw"}))]
+    mounts = [MountEntry("/dev/sda1", "/", "ext4", frozenset({"rw"}))]
 
     assert len(list(judge(mounts, (), {"/": used}, DISK_FULL.default))) == count
 
@@ -146,4 +146,4 @@ def test_a_list_of_mounts_that_is_not_understood_is_not_taken_for_health(tmp_pat
 def test_of_several_on_one_point_the_last_is_seen_and_blanks_are_read() -> None:
     lines = [f"22 1 8:1 / /a\\040b rw - ext4 /dev/sda {options}" for options in ("rw", "ro")]
 
-    assert parse_mountinfo("\n".join(lines)) == [Mount("/dev/sda", "/a b", "ext4", frozenset({"ro"}))]
+    assert parse_mountinfo("\n".join(lines)) == [MountEntry("/dev/sda", "/a b", "ext4", frozenset({"ro"}))]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, always
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, always
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands import doctor_probes
 from nodeheal.agent.commands.doctor import Sign, Trial, doctor, trial_of, tried
@@ -18,7 +18,7 @@ from sandbox.toml import toml
 from tests.support.agent_fakes import CONFIG, IDENTITY, USER_ID, FakeEventBridge, NodeFolder
 from tests.support.agent_fakes import Answer as BusAnswer
 
-PLACE = Place(CONFIG, run_tool)
+PLACE = CheckContext(CONFIG, run_tool)
 
 
 @pytest.fixture
@@ -272,19 +272,21 @@ def test_what_hangs_is_said_and_holds_up_nothing_else() -> None:
 def test_a_driver_that_hangs_while_it_is_asked_whether_it_is_there_holds_up_nothing(
     node: NodeFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hangs(_: Place) -> str:
+    def hangs(_: CheckContext) -> str:
         time.sleep(60)
         return ""
 
-    def breaks(_: Place) -> str:
+    def breaks(_: CheckContext) -> str:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("nodeheal.agent.commands.doctor.LOCAL_SECONDS", 0.3)
     config = replace(CONFIG, boot_id_file=str(node.boot_id_file), state_dir=str(node.state_dir), kernel_log=())
     named = {"hangs": hangs, "breaks": breaks, "fine": always, "absent": lambda _: "no GPU"}
-    checks = [Check(name, "GPUs", 60.0, 5.0, why_not, lambda *_: CheckResult()) for name, why_not in named.items()]
+    checks = [
+        NodeCheck(name, "GPUs", 60.0, 5.0, why_not, lambda *_: NodeCheckResult()) for name, why_not in named.items()
+    ]
 
-    doctor(checks, Place(config, run_tool), as_json=True)
+    doctor(checks, CheckContext(config, run_tool), as_json=True)
 
     told = {name: signs_ for name, signs_ in signs(capsys).items() if name.startswith("check")}
     assert {name: sign.state for name, sign in told.items()} == {

@@ -9,7 +9,7 @@ import pytest
 from nodeheal.agent.transport import event as said
 from nodeheal.contract import health_event as contract
 from nodeheal.contract.vocabulary import Check, Family, Verdict
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 from tests.support.agent_fakes import IDENTITY, START, XID_79
 
 EVENT_FACTORY = said.EventFactory(IDENTITY, "boot-1")
@@ -71,7 +71,7 @@ def test_every_other_event_is_valid_too() -> None:
     )
     assert (len(hardware.accelerators), hardware.accelerators[0].serial) == (64, "s_erial")
     many = {f"number_{number}": 1.0 for number in range(100)}
-    report = Report(Verdict.FAILED, ("pcie",), measured=many, undone_tests=("memory",))
+    report = ToolReport(Verdict.FAILED, ("pcie",), measured=many, undone_tests=("memory",))
     part = said.DiagnosticResult(Check.dcgm, Verdict.FAILED, "x" * 9_999, 1.5)
     diagnosed = EVENT_FACTORY.diagnosed("incident/3", report, (part,), "{" * 20_000, START)
 
@@ -84,7 +84,9 @@ def test_every_other_event_is_valid_too() -> None:
 def test_a_tool_that_names_tests_without_end_is_still_heard_of() -> None:
     named = tuple(str(number) * 999 for number in range(100_000))
 
-    diagnosed = EVENT_FACTORY.diagnosed("incident/3", Report(Verdict.FAILED, named, undone_tests=named), (), "", START)
+    diagnosed = EVENT_FACTORY.diagnosed(
+        "incident/3", ToolReport(Verdict.FAILED, named, undone_tests=named), (), "", START
+    )
 
     received = contract.DiagnosticsFinished.model_validate_json(diagnosed.to_json())
     assert len(diagnosed.to_json()) < 64 * 1024

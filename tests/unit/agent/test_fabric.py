@@ -22,7 +22,7 @@ from nodeheal.agent.node_commands import fabric as fabric_order
 from nodeheal.agent.runtime import probe
 from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from tests.support.agent_fakes import FakeEventBridge, NodeFolder
 from tests.support.fabric_orders import free_port, order
 from tests.support.goldens import efa_cards, golden
@@ -358,7 +358,7 @@ class CardBench(Bench):
         return self.answers.get(command[command.index("-d") + 1], says("fi_pingpong_client_healthy.txt"))
 
 
-def played(folder: Path, role: FabricRole = FabricRole.CONNECT, **answers: Output) -> tuple[CardBench, Report]:
+def played(folder: Path, role: FabricRole = FabricRole.CONNECT, **answers: Output) -> tuple[CardBench, ToolReport]:
     made = CardBench(folder, 1, 0, answers={f"{name}-rdm": answer for name, answer in answers.items()})
     seconds: list[float] = []
     way = FabricTest(role, PEER, PORT, 60.0)

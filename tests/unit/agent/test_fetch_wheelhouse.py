@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.transport import fetch_wheelhouse
-from nodeheal.agent.transport.fetch_wheelhouse import NotFetched, Place, fetch, main, node_credentials
+from nodeheal.agent.transport.fetch_wheelhouse import NotFetched, WheelhouseLocation, fetch, main, node_credentials
 from nodeheal.agent.transport.sigv4 import Credentials
 
-PLACE = Place("wheels", "0a1b.zip", "eu-central-1", "amazonaws.com")
+PLACE = WheelhouseLocation("wheels", "0a1b.zip", "eu-central-1", "amazonaws.com")
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret"}
 NO_FILE = {"AWS_SHARED_CREDENTIALS_FILE": "/nonexistent/credentials"}
 

@@ -16,7 +16,7 @@ from nodeheal.agent.transport.credentials import CredentialChain
 from nodeheal.agent.transport.heartbeat_client import (
     LONGEST_SECONDS,
     SHORTEST_SECONDS,
-    Heartbeat,
+    HeartbeatContent,
     HeartbeatItem,
     HeartbeatRejected,
     request,
@@ -251,7 +251,7 @@ def test_a_heartbeat_thread_that_meets_what_nobody_expected_goes_on_and_says_so_
         iter(range(3)),
     )
 
-    def fails_at_first(heartbeat: Heartbeat) -> float | None:
+    def fails_at_first(heartbeat: HeartbeatContent) -> float | None:
         if next(failures, None) is not None:
             raise RuntimeError("nobody expected this")
         return write(heartbeat)
@@ -270,12 +270,12 @@ def test_an_answer_that_is_no_answer_is_a_failure_and_no_crash(item: HeartbeatIt
     bus.table.answer = lambda target, body: (type("A", (), {"status": 502, "hangs_up": False}), b"<html>")  # type: ignore[method-assign,assignment,return-value]
 
     with pytest.raises(HeartbeatRejected, match="STS answered 502"):
-        item.write(Heartbeat("boot-1", 0.0, EVERY, PUBLIC_KEY))
+        item.write(HeartbeatContent("boot-1", 0.0, EVERY, PUBLIC_KEY))
 
 
 def test_the_item_is_small_enough_to_be_one_write_unit() -> None:
     steps = {f"{number}{'x' * 62}/{10**9 - 1}": 2**63 - 1 for number in range(2)}
-    longest = Heartbeat("b" * 128, 1_795_290_959.123, 3_599.999, PUBLIC_KEY, steps)
+    longest = HeartbeatContent("b" * 128, 1_795_290_959.123, 3_599.999, PUBLIC_KEY, steps)
 
     assert len(json.dumps(request("AROA" + "X" * 17 + ":mi-" + "0" * 17, longest)["ExpressionAttributeValues"])) < 1_024
 

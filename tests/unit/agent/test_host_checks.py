@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.agent.checks import memory, mounts, processes, progress, ram_ecc, rdma
-from nodeheal.agent.checks.check import Check, CheckResult, Place, State
-from nodeheal.agent.checks.check_ipc import Answer, dumped
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, State
+from nodeheal.agent.checks.check_ipc import ProcessAnswer, dumped
 from nodeheal.agent.checks.check_runner import ANSWER_BYTES
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
@@ -31,16 +31,16 @@ RAM_CORRECTED, RDMA_MANY = int(RAM_CORRECTED_LIMIT.default), int(RDMA_ERRORS.def
 PORT = "class/infiniband/rdmap79s0/ports/1"
 
 
-def told(look: CheckResult) -> list[tuple[str, str | None]]:
+def told(look: NodeCheckResult) -> list[tuple[str, str | None]]:
     return [(one.finding.code, one.finding.component) for one in (*look.problems, *look.happened)]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> CheckContext:
     for folder in ("proc", "sys", "etc", "progress"):
         (tmp_path / folder).mkdir()
     config = replace(CONFIG, progress_dir=str(tmp_path / "progress"))
-    return Place(config, run_tool, proc=tmp_path / "proc", sys=tmp_path / "sys", etc=tmp_path / "etc")
+    return CheckContext(config, run_tool, proc=tmp_path / "proc", sys=tmp_path / "sys", etc=tmp_path / "etc")
 
 
 def write(root: Path, path: str, text: str) -> None:
@@ -66,12 +66,12 @@ class Stat:
         return Output("" if hung else HALF_FULL, "", probe.Ran(exit_code=None if hung else 0, error=hung))
 
 
-def mounted(place: Place, stat: Stat, *points: str) -> Place:
+def mounted(place: CheckContext, stat: Stat, *points: str) -> CheckContext:
     write(place.proc, "mounts", "".join(f"fs:/x {point} lustre rw 0 0\n" for point in points))
     return replace(place, run=stat, config=replace(place.config, mounts=("/fsx", "/home/shared")))
 
 
-def test_a_file_system_that_jobs_need_is_mounted_and_answers(place: Place) -> None:
+def test_a_file_system_that_jobs_need_is_mounted_and_answers(place: CheckContext) -> None:
     stat = Stat()
 
     there = mounted(place, stat, "/fsx", "/home/shared")
@@ -81,14 +81,14 @@ def test_a_file_system_that_jobs_need_is_mounted_and_answers(place: Place) -> No
     assert stat.asked == ["/fsx", "/home/shared"]
 
 
-def test_one_that_is_not_mounted_is_named_and_not_asked(place: Place) -> None:
+def test_one_that_is_not_mounted_is_named_and_not_asked(place: CheckContext) -> None:
     stat = Stat()
 
     assert told(mounts.CHECK.look(mounted(place, stat, "/fsx"), {})) == [("mount_missing", "/home/shared")]
     assert stat.asked == ["/fsx"]
 
 
-def test_one_that_hangs_is_named_and_left_alone_for_a_while(place: Place) -> None:
+def test_one_that_hangs_is_named_and_left_alone_for_a_while(place: CheckContext) -> None:
     stat, state, looks = Stat("/fsx"), dict[str, object](), []
     there = mounted(place, stat, "/fsx", "/home/shared")
     for _ in range(mounts.LOOKS_BETWEEN_HANGS + 2):
@@ -100,7 +100,7 @@ def test_one_that_hangs_is_named_and_left_alone_for_a_while(place: Place) -> Non
     assert stat.asked.count("/fsx") == 2
 
 
-def test_one_that_answers_with_an_error_is_not_fine_and_is_no_hang_either(place: Place) -> None:
+def test_one_that_answers_with_an_error_is_not_fine_and_is_no_hang_either(place: CheckContext) -> None:
     def fails(*_: object) -> Output:
         return Output("", "stat: cannot read '/fsx': Stale file handle\n", probe.Ran(exit_code=1))
 
@@ -112,7 +112,7 @@ def test_one_that_answers_with_an_error_is_not_fine_and_is_no_hang_either(place:
     assert look.doubts["/fsx"] == "/fsx: stat: cannot read '/fsx': Stale file handle"
 
 
-def test_where_the_tool_itself_fails_that_is_what_is_said(place: Place) -> None:
+def test_where_the_tool_itself_fails_that_is_what_is_said(place: CheckContext) -> None:
     def is_absent(*_: object) -> Output:
         return Output("", "", probe.Ran(error=probe.NOT_INSTALLED))
 
@@ -121,14 +121,14 @@ def test_where_the_tool_itself_fails_that_is_what_is_said(place: Place) -> None:
     assert mounts.CHECK.look(there, {}).doubts["/fsx"] == f"/fsx: {probe.NOT_INSTALLED}"
 
 
-def test_the_real_tool_answers_for_the_root(place: Place) -> None:
+def test_the_real_tool_answers_for_the_root(place: CheckContext) -> None:
     write(place.proc, "mounts", "dev / ext4 rw 0 0\n")
     there = replace(place, config=replace(place.config, mounts=("/",)))
 
     assert told(mounts.CHECK.look(there, {})) in ([], [("mount_missing", "/")])
 
 
-def test_the_real_tool_reports_the_capacity_that_the_kernel_does(place: Place, tmp_path: Path) -> None:
+def test_the_real_tool_reports_the_capacity_that_the_kernel_does(place: CheckContext, tmp_path: Path) -> None:
     write(place.proc, "mounts", f"dev {tmp_path} ext4 rw 0 0\n")
     there = replace(
         place, config=replace(place.config, mounts=(str(tmp_path),), thresholds={"mount_full_percent": 100})
@@ -142,7 +142,7 @@ def test_the_real_tool_reports_the_capacity_that_the_kernel_does(place: Place, t
     assert look.gauges[f"mount_used_percent:{tmp_path}"] == pytest.approx(max(blocks, inodes), abs=1.0)
 
 
-def answering(place: Place, text: str) -> Place:
+def answering(place: CheckContext, text: str) -> CheckContext:
     def stat(*_: object) -> Output:
         return Output(text, "", probe.Ran(exit_code=0))
 
@@ -162,7 +162,7 @@ def answering(place: Place, text: str) -> Place:
     ids=["below the limit", "at the limit", "what is reserved for root", "inodes", "no inodes"],
 )
 def test_a_shared_file_system_that_is_nearly_full_is_reported(
-    place: Place, text: str, used: float, problems: list[tuple[str, str]]
+    place: CheckContext, text: str, used: float, problems: list[tuple[str, str]]
 ) -> None:
     look = mounts.CHECK.look(answering(place, text), {})
 
@@ -170,14 +170,14 @@ def test_a_shared_file_system_that_is_nearly_full_is_reported(
     assert (told(look), look.why_unclear) == (problems, "")
 
 
-def test_the_size_that_efs_reports_is_no_size(place: Place) -> None:
+def test_the_size_that_efs_reports_is_no_size(place: CheckContext) -> None:
     look = mounts.CHECK.look(answering(place, "1048576 8796093022207 0 0 0 0"), {})
 
     assert (told(look), look.gauges, look.why_unclear) == ([], {}, "")
 
 
 @pytest.mark.parametrize("text", ["", "4096 1000", "4096 -1 0 0 0 0", "? ? ? ? ? ?", "9" * 5000 + " 1 1 1 1 1"])
-def test_a_size_that_is_not_understood_is_neither_full_nor_healthy(place: Place, text: str) -> None:
+def test_a_size_that_is_not_understood_is_neither_full_nor_healthy(place: CheckContext, text: str) -> None:
     look = mounts.CHECK.look(answering(place, text), {})
 
     assert (told(look), look.gauges) == ([], {})
@@ -185,7 +185,7 @@ def test_a_size_that_is_not_understood_is_neither_full_nor_healthy(place: Place,
 
 
 def test_file_systems_that_hang_leave_the_check_time_to_report_them(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr("nodeheal.agent.checks.mounts.time.monotonic", lambda: clock[0])
@@ -206,7 +206,7 @@ def test_file_systems_that_hang_leave_the_check_time_to_report_them(
     assert "not checked" in look.doubts["/fsx19"]
 
 
-def test_without_mounts_in_the_configuration_there_is_nothing_to_check(place: Place) -> None:
+def test_without_mounts_in_the_configuration_there_is_nothing_to_check(place: CheckContext) -> None:
     assert "mounts" in mounts.CHECK.why_not(place)
 
 
@@ -218,7 +218,7 @@ PRESSURE = "some avg10=1.00 avg60=90.00 avg300=3.00 total=4\nfull avg10=5.00 avg
 
 @pytest.mark.parametrize(("stalled", "codes"), [("19.99", []), ("20.00", [("memory_pressure", None)])])
 def test_a_host_on_which_all_tasks_wait_for_memory_is_short_of_it(
-    place: Place, stalled: str, codes: list[tuple[str, None]]
+    place: CheckContext, stalled: str, codes: list[tuple[str, None]]
 ) -> None:
     write(place.proc, "meminfo", MEMINFO)
     write(place.proc, "pressure/memory", PRESSURE.format(stalled))
@@ -242,7 +242,7 @@ def test_how_much_memory_is_in_use_is_told_or_not_known(meminfo: str, used: floa
     assert memory.parse_used_percent(meminfo) == used
 
 
-def test_a_kernel_that_does_not_measure_pressure_is_not_looked_at(place: Place) -> None:
+def test_a_kernel_that_does_not_measure_pressure_is_not_looked_at(place: CheckContext) -> None:
     without = memory.CHECK.why_not(place)
     write(place.proc, "pressure/memory", "")
 
@@ -250,7 +250,7 @@ def test_a_kernel_that_does_not_measure_pressure_is_not_looked_at(place: Place) 
 
 
 @pytest.mark.parametrize(("pressure", "meminfo"), [("full avg60=", MEMINFO), (PRESSURE.format("1"), "MemTotal: 0 kB")])
-def test_what_is_not_understood_is_not_fine(place: Place, pressure: str, meminfo: str) -> None:
+def test_what_is_not_understood_is_not_fine(place: CheckContext, pressure: str, meminfo: str) -> None:
     write(place.proc, "meminfo", meminfo)
     write(place.proc, "pressure/memory", pressure)
 
@@ -261,7 +261,7 @@ def test_what_is_not_understood_is_not_fine(place: Place, pressure: str, meminfo
 
 
 def process(
-    place: Place,
+    place: CheckContext,
     pid: int,
     state: str,
     *,
@@ -282,12 +282,12 @@ def process(
     (descriptors / "3").symlink_to(opened)
 
 
-def stuck(place: Place) -> CheckResult:
+def stuck(place: CheckContext) -> NodeCheckResult:
     """The second of two looks at a node on which nothing runs meanwhile."""
     return processes.CHECK.look(place, processes.CHECK.look(place, {}).state)
 
 
-def test_a_process_that_has_waited_from_one_look_to_the_next_is_stuck(place: Place) -> None:
+def test_a_process_that_has_waited_from_one_look_to_the_next_is_stuck(place: CheckContext) -> None:
     process(place, 41, "D", name="train (rank 0)")
     process(place, 42, "S")
 
@@ -299,7 +299,7 @@ def test_a_process_that_has_waited_from_one_look_to_the_next_is_stuck(place: Pla
 
 
 @pytest.mark.parametrize("change", [{"switches": 8}, {"started": 6}, {"state": "R"}])
-def test_one_that_has_run_in_between_or_is_another_one_is_not(place: Place, change: dict[str, object]) -> None:
+def test_one_that_has_run_in_between_or_is_another_one_is_not(place: CheckContext, change: dict[str, object]) -> None:
     process(place, 41, "D")
     first = processes.CHECK.look(place, {})
     process(place, 41, **{"state": "D", **change})  # type: ignore[arg-type]
@@ -320,7 +320,7 @@ def test_one_that_has_run_in_between_or_is_another_one_is_not(place: Place, chan
     ],
 )
 def test_one_that_waits_keeps_others_from_an_accelerator_only_if_it_has_one_open(
-    place: Place, opened: str, codes: list[str]
+    place: CheckContext, opened: str, codes: list[str]
 ) -> None:
     process(place, 41, "D", opened=opened)
 
@@ -331,7 +331,7 @@ def test_one_that_waits_keeps_others_from_an_accelerator_only_if_it_has_one_open
 
 @pytest.mark.parametrize("change", [{"flags": 0x208040}, {"state": "I"}, {"state": "S"}])
 def test_threads_of_the_kernel_and_what_may_be_interrupted_wait_by_trade(
-    place: Place, change: dict[str, object]
+    place: CheckContext, change: dict[str, object]
 ) -> None:
     process(place, 41, **{"state": "D", **change})  # type: ignore[arg-type]
 
@@ -343,7 +343,11 @@ def test_threads_of_the_kernel_and_what_may_be_interrupted_wait_by_trade(
     [(frozenset({41}), ["d_state_processes"], False), (frozenset({42}), [], False), (None, [], True)],
 )
 def test_what_another_users_process_has_open_the_driver_tells_or_nobody(
-    place: Place, monkeypatch: pytest.MonkeyPatch, users: frozenset[int] | None, codes: list[str], is_unclear: bool
+    place: CheckContext,
+    monkeypatch: pytest.MonkeyPatch,
+    users: frozenset[int] | None,
+    codes: list[str],
+    is_unclear: bool,
 ) -> None:
     process(place, 41, "D")
     monkeypatch.setattr(processes, "gpu_users", lambda _: users)
@@ -359,14 +363,16 @@ def refused(*_: object) -> None:
     raise PermissionError(errno.EACCES, "Permission denied")
 
 
-def test_where_nothing_waits_the_driver_is_not_asked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_waits_the_driver_is_not_asked(place: CheckContext, monkeypatch: pytest.MonkeyPatch) -> None:
     process(place, 41, "R")
     monkeypatch.setattr(processes, "gpu_users", refused)
 
     assert told(stuck(place)) == []
 
 
-def test_what_is_closed_while_it_is_looked_at_hides_nothing_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_closed_while_it_is_looked_at_hides_nothing_else(
+    place: CheckContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def is_gone(link: Path) -> Path:
         if link.name == "3":
             raise FileNotFoundError(errno.ENOENT, "gone")
@@ -404,7 +410,7 @@ def in_order(folder: Path) -> Iterator[list[Path]]:
         "41 (x) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 never 9",
     ],
 )
-def test_what_is_no_process_is_not_counted(place: Place, line: str) -> None:
+def test_what_is_no_process_is_not_counted(place: CheckContext, line: str) -> None:
     process(place, 42, "S")
     write(place.proc, "41/stat", line)
     write(place.proc, "self/stat", (place.proc / "42/stat").read_text())
@@ -412,7 +418,7 @@ def test_what_is_no_process_is_not_counted(place: Place, line: str) -> None:
     assert processes.CHECK.look(place, {}).summary == "1 processes"
 
 
-def test_the_first_that_are_stuck_are_named_and_the_rest_counted(place: Place) -> None:
+def test_the_first_that_are_stuck_are_named_and_the_rest_counted(place: CheckContext) -> None:
     for pid in range(1, processes.TOLD + 2):
         process(place, pid, "D")
     more = stuck(place).problems[0].evidence
@@ -424,7 +430,7 @@ def test_the_first_that_are_stuck_are_named_and_the_rest_counted(place: Place) -
     assert (all_of_them.endswith(f"({processes.TOLD + 1})"), all_of_them.count("python3")) == (True, processes.TOLD)
 
 
-def test_one_that_ends_while_it_is_looked_at_holds_nothing(place: Place) -> None:
+def test_one_that_ends_while_it_is_looked_at_holds_nothing(place: CheckContext) -> None:
     process(place, 41, "D")
     (place.proc / "41/fd/3").unlink()
     (place.proc / "41/fd").rmdir()
@@ -433,7 +439,7 @@ def test_one_that_ends_while_it_is_looked_at_holds_nothing(place: Place) -> None
 
 
 @pytest.mark.parametrize(("count", "problems"), [(499, 0), (500, 1)])
-def test_many_dead_processes_are_a_problem(place: Place, count: int, problems: int) -> None:
+def test_many_dead_processes_are_a_problem(place: CheckContext, count: int, problems: int) -> None:
     process(place, count + 1, "S")
     for pid in range(1, count + 1):
         process(place, pid, "Z")
@@ -444,7 +450,7 @@ def test_many_dead_processes_are_a_problem(place: Place, count: int, problems: i
     assert all(f"and {count - processes.TOLD} more" in one.evidence for one in look.problems)
 
 
-def test_the_processes_of_this_machine_can_be_read(place: Place) -> None:
+def test_the_processes_of_this_machine_can_be_read(place: CheckContext) -> None:
     sleeper = subprocess.Popen(["sleep", "60"])
     try:
         look = processes.CHECK.look(replace(place, proc=Path("/proc")), {})
@@ -458,7 +464,7 @@ def test_the_processes_of_this_machine_can_be_read(place: Place) -> None:
 # RAM -----------------------------------------------------------------------------------------------------------------
 
 
-def edac(place: Place, corrected: object, uncorrected: object) -> None:
+def edac(place: CheckContext, corrected: object, uncorrected: object) -> None:
     write(place.sys, f"{ram_ecc.CONTROLLERS}/mc0/ce_count", f"{corrected}\n")
     write(place.sys, f"{ram_ecc.CONTROLLERS}/mc0/ue_count", f"{uncorrected}\n")
 
@@ -473,7 +479,7 @@ def edac(place: Place, corrected: object, uncorrected: object) -> None:
     ],
 )
 def test_what_the_memory_controllers_count_from_look_to_look_is_told(
-    place: Place, corrected: int, uncorrected: int, codes: list[tuple[str, str]]
+    place: CheckContext, corrected: int, uncorrected: int, codes: list[tuple[str, str]]
 ) -> None:
     edac(place, 0, 2)
     first = ram_ecc.CHECK.look(place, {})
@@ -485,20 +491,20 @@ def test_what_the_memory_controllers_count_from_look_to_look_is_told(
     assert told(ram_ecc.CHECK.look(place, second.state)) == []
 
 
-def test_memory_that_no_controller_counts_is_not_looked_at(place: Place) -> None:
+def test_memory_that_no_controller_counts_is_not_looked_at(place: CheckContext) -> None:
     without = ram_ecc.CHECK.why_not(place)
     edac(place, 0, 0)
 
     assert (bool(without), ram_ecc.CHECK.why_not(place)) == (True, "")
 
 
-def test_a_counter_that_cannot_be_read_is_named(place: Place) -> None:
+def test_a_counter_that_cannot_be_read_is_named(place: CheckContext) -> None:
     edac(place, "many", 0)
 
     assert ram_ecc.CHECK.look(place, {}).unclear == "cannot be read: mc0/ce_count"
 
 
-def test_a_counter_that_cannot_be_read_once_keeps_its_number(place: Place) -> None:
+def test_a_counter_that_cannot_be_read_once_keeps_its_number(place: CheckContext) -> None:
     edac(place, 900, 3)
     first = ram_ecc.CHECK.look(place, {})
     edac(place, "", "")
@@ -515,13 +521,13 @@ def test_a_counter_that_cannot_be_read_once_keeps_its_number(place: Place) -> No
 # EFA and InfiniBand --------------------------------------------------------------------------------------------------
 
 
-def port(place: Place, *, state: str = "4: ACTIVE", **counters: int) -> None:
+def port(place: CheckContext, *, state: str = "4: ACTIVE", **counters: int) -> None:
     write(place.sys, f"{PORT}/state", f"{state}\n")
     for name, count in {"rx_drops": 0, **counters}.items():
         write(place.sys, f"{PORT}/hw_counters/{name}", f"{count}\n")
 
 
-def test_an_active_port_is_fine_and_a_port_that_is_down_is_not(place: Place) -> None:
+def test_an_active_port_is_fine_and_a_port_that_is_down_is_not(place: CheckContext) -> None:
     port(place)
     fine = rdma.CHECK.look(place, {})
     port(place, state="1: DOWN")
@@ -543,7 +549,7 @@ def test_an_active_port_is_fine_and_a_port_that_is_down_is_not(place: Place) -> 
     ],
 )
 def test_errors_that_grow_are_told_and_old_ones_are_not(
-    place: Place, before: dict[str, int], after: dict[str, int], codes: list[str]
+    place: CheckContext, before: dict[str, int], after: dict[str, int], codes: list[str]
 ) -> None:
     port(place, **before)  # type: ignore[arg-type]
     first = rdma.CHECK.look(place, {})
@@ -555,7 +561,7 @@ def test_errors_that_grow_are_told_and_old_ones_are_not(
 
 
 @pytest.mark.parametrize(("name", "family"), [("rx_drops", Family.efa), ("link_downed", Family.ib)])
-def test_whose_error_it_is_is_said(place: Place, name: str, family: Family) -> None:
+def test_whose_error_it_is_is_said(place: CheckContext, name: str, family: Family) -> None:
     port(place, **{name: 0})  # type: ignore[arg-type]
     first = rdma.CHECK.look(place, {})
     port(place, **{name: RDMA_MANY})  # type: ignore[arg-type]
@@ -565,14 +571,14 @@ def test_whose_error_it_is_is_said(place: Place, name: str, family: Family) -> N
     assert [one.finding.family for one in (*look.problems, *look.happened)] == [family]
 
 
-def test_a_node_without_an_adapter_is_not_looked_at(place: Place) -> None:
+def test_a_node_without_an_adapter_is_not_looked_at(place: CheckContext) -> None:
     without = rdma.CHECK.why_not(place)
     port(place)
 
     assert (bool(without), rdma.CHECK.why_not(place)) == (True, "")
 
 
-def test_an_error_counter_that_cannot_be_read_once_keeps_its_number(place: Place) -> None:
+def test_an_error_counter_that_cannot_be_read_once_keeps_its_number(place: CheckContext) -> None:
     port(place, rx_drops=5)
     first = rdma.CHECK.look(place, {})
     write(place.sys, f"{PORT}/hw_counters/rx_drops", "")
@@ -582,7 +588,7 @@ def test_an_error_counter_that_cannot_be_read_once_keeps_its_number(place: Place
     assert [code for code, _ in told(rdma.CHECK.look(place, blind.state))] == ["rx_drops"]
 
 
-def test_an_adapter_without_its_driver_is_found_on_the_bus(place: Place) -> None:
+def test_an_adapter_without_its_driver_is_found_on_the_bus(place: CheckContext) -> None:
     for name in ("0000:4f:00.0", "0000:50:00.0"):
         write(place.sys, f"bus/pci/devices/{name}/vendor", "0x1d0f\n")
         write(place.sys, f"bus/pci/devices/{name}/device", "0xefa2\n")
@@ -597,7 +603,7 @@ def test_an_adapter_without_its_driver_is_found_on_the_bus(place: Place) -> None
     assert told(rdma.CHECK.look(place, {})) == [("DRIVER_UNBOUND", "0000:50:00.0")]
 
 
-def test_adapters_without_a_port_are_never_fine(place: Place) -> None:
+def test_adapters_without_a_port_are_never_fine(place: CheckContext) -> None:
     write(place.sys, "bus/pci/devices/0000:4f:00.0/vendor", "0x1d0f\n")
     write(place.sys, "bus/pci/devices/0000:4f:00.0/device", "0xefa2\n")
     write(place.sys, "bus/pci/devices/0000:4f:00.0/driver/uevent", "")
@@ -605,7 +611,7 @@ def test_adapters_without_a_port_are_never_fine(place: Place) -> None:
     assert rdma.CHECK.look(place, {}).unclear
 
 
-def test_a_port_that_cannot_be_read_is_never_fine(place: Place) -> None:
+def test_a_port_that_cannot_be_read_is_never_fine(place: CheckContext) -> None:
     port(place, state="")
 
     assert rdma.CHECK.look(place, {}).unclear
@@ -617,7 +623,7 @@ def test_a_port_that_cannot_be_read_is_never_fine(place: Place) -> None:
 class Job:
     """A job that touches its file, and a machine whose monotonic clock the test moves."""
 
-    def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, place: CheckContext, monkeypatch: pytest.MonkeyPatch) -> None:
         self.place, self.state, self.now = place, dict[str, object](), 1000.0
         self.file = Path(place.config.progress_dir) / "llama.json"
         monkeypatch.setattr("nodeheal.agent.checks.progress.time.monotonic", lambda: self.now)
@@ -626,7 +632,7 @@ class Job:
         self.file.write_text(content)
         os.utime(self.file, (self.now, self.now))
 
-    def look_after(self, seconds: float) -> CheckResult:
+    def look_after(self, seconds: float) -> NodeCheckResult:
         self.now += seconds
         look = progress.CHECK.look(self.place, self.state)
         self.state = dict(look.state)
@@ -634,7 +640,7 @@ class Job:
 
 
 @pytest.fixture
-def job(place: Place, monkeypatch: pytest.MonkeyPatch) -> Job:
+def job(place: CheckContext, monkeypatch: pytest.MonkeyPatch) -> Job:
     return Job(place, monkeypatch)
 
 
@@ -722,7 +728,7 @@ def test_all_that_can_be_told_of_jobs_fits_into_an_answer(job: Job) -> None:
     look = job.look_after(61)
 
     assert len(look.problems) == progress.FILES
-    assert len(dumped(Answer("progress", look))) < ANSWER_BYTES
+    assert len(dumped(ProcessAnswer("progress", look))) < ANSWER_BYTES
 
 
 def test_other_files_are_no_jobs(job: Job) -> None:
@@ -735,7 +741,7 @@ def test_other_files_are_no_jobs(job: Job) -> None:
 
 
 def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nodeheal.agent.checks.progress.Path.iterdir", refused)
 
@@ -791,7 +797,7 @@ def test_a_files_name_says_whose_it_is(stem: str, name: tuple[str, float | None]
     assert progress.name_of(stem) == name
 
 
-def test_no_folder_is_no_job(place: Place) -> None:
+def test_no_folder_is_no_job(place: CheckContext) -> None:
     Path(place.config.progress_dir).rmdir()
 
     assert progress.CHECK.look(place, {}).summary == "0 jobs report their progress"
@@ -809,20 +815,20 @@ def test_any_bytes_can_be_read(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_what_a_check_calls_a_hang_is_in_the_catalog(check: Check) -> None:
+def test_what_a_check_calls_a_hang_is_in_the_catalog(check: NodeCheck) -> None:
     assert check.hang is None or find(check.hang.family, check.hang.code, check.hang.subcode)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_a_node_on_which_nothing_can_be_read_breaks_no_check(check: Check, tmp_path: Path) -> None:
+def test_a_node_on_which_nothing_can_be_read_breaks_no_check(check: NodeCheck, tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
-    place = Place(CONFIG, run_tool, proc=nowhere, sys=nowhere, dev=nowhere, etc=nowhere)
+    place = CheckContext(CONFIG, run_tool, proc=nowhere, sys=nowhere, dev=nowhere, etc=nowhere)
     state: State = {"writable": 7, "patience": "x", "waiting": None}
 
-    assert check.why_not(place) or isinstance(_looked(check, place, state), CheckResult | None)
+    assert check.why_not(place) or isinstance(_looked(check, place, state), NodeCheckResult | None)
 
 
-def _looked(check: Check, place: Place, state: State) -> CheckResult | None:
+def _looked(check: NodeCheck, place: CheckContext, state: State) -> NodeCheckResult | None:
     """None: the files were gone, which is told as a look that broke."""
     try:
         return check.look(place, state)
@@ -830,7 +836,7 @@ def _looked(check: Check, place: Place, state: State) -> CheckResult | None:
         return None
 
 
-def test_a_link_that_went_down_once_is_told_without_a_second_look_to_confirm_it(place: Place) -> None:
+def test_a_link_that_went_down_once_is_told_without_a_second_look_to_confirm_it(place: CheckContext) -> None:
     write(place.sys, f"{PORT}/state", "4: ACTIVE\n")
     write(place.sys, f"{PORT}/counters/link_downed", "1\n")
     first = rdma.CHECK.look(place, {})
@@ -842,7 +848,7 @@ def test_a_link_that_went_down_once_is_told_without_a_second_look_to_confirm_it(
     assert second.problems == ()
 
 
-def test_a_pipe_among_the_files_of_progress_is_not_waited_for(place: Place, tmp_path: Path) -> None:
+def test_a_pipe_among_the_files_of_progress_is_not_waited_for(place: CheckContext, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "job.json")
 
     look = progress.CHECK.look(replace(place, config=replace(place.config, progress_dir=str(tmp_path))), {})
@@ -850,7 +856,7 @@ def test_a_pipe_among_the_files_of_progress_is_not_waited_for(place: Place, tmp_
     assert "job.json: not a regular file" in look.doubts["job"]
 
 
-def test_what_is_remembered_of_stuck_processes_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_remembered_of_stuck_processes_is_bounded(place: CheckContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "REMEMBERED", 2)
     for pid in (11, 12, 13):
         write(place.proc, f"{pid}/stat", f"{pid} (x) D " + "0 " * 18 + "77\n")

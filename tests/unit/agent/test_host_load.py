@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.agent.checks import host_load
-from nodeheal.agent.checks.check import CheckResult, Place, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheckResult, State
 from nodeheal.agent.checks.host_load import OLDEST_SECONDS, gauges, parse_cpu, parse_disks, parse_network
 from nodeheal.agent.checks.tools import run_tool
 from tests.support.agent_fakes import CONFIG
@@ -27,16 +27,18 @@ DISKS = """ 259       0 nvme0n1 10 0 {read} 5 20 0 {written} 9 0 0 0
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> CheckContext:
     for device in ("class/net/ens5/device", "class/net/bond0", "class/net/lo", "block/nvme0n1/device", "block/dm-0"):
         (tmp_path / "sys" / device).mkdir(parents=True)
     (tmp_path / "proc/net").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal:       1000 kB\nMemFree: 10 kB\nMemAvailable:    250 kB\n")
     config = replace(CONFIG, cloudwatch_metrics="nodes")
-    return Place(config, run_tool, proc=tmp_path / "proc", sys=tmp_path / "sys")
+    return CheckContext(config, run_tool, proc=tmp_path / "proc", sys=tmp_path / "sys")
 
 
-def look(place: Place, state: State, cpu: str, received: int, sent: int, read: int, written: int) -> CheckResult:
+def look(
+    place: CheckContext, state: State, cpu: str, received: int, sent: int, read: int, written: int
+) -> NodeCheckResult:
     (place.proc / "stat").write_text(f"cpu  {cpu}\ncpu0 {cpu}\n")
     (place.proc / "net/dev").write_text(NETWORK.format(received=received, sent=sent))
     (place.proc / "diskstats").write_text(DISKS.format(read=read, written=written))
@@ -48,7 +50,7 @@ def aged(state: State, seconds: float) -> State:
     return {**state, "at": time.monotonic() - seconds}
 
 
-def test_what_grew_since_the_last_look_becomes_rates_of_hardware_counted_once(place: Place) -> None:
+def test_what_grew_since_the_last_look_becomes_rates_of_hardware_counted_once(place: CheckContext) -> None:
     first = look(place, {}, "100 0 50 800 50 0 0 0 0 0", 1000, 2000, 10, 20)
 
     second = look(place, aged(first.state, 10), "180 0 60 900 60 0 0 0 70 0", 6000, 2000, 10, 40)
@@ -66,7 +68,9 @@ def test_what_grew_since_the_last_look_becomes_rates_of_hardware_counted_once(pl
 
 
 @pytest.mark.parametrize("seconds", [OLDEST_SECONDS + 1, -5])
-def test_a_look_too_long_ago_or_of_another_clock_is_nothing_to_compare_with(place: Place, seconds: float) -> None:
+def test_a_look_too_long_ago_or_of_another_clock_is_nothing_to_compare_with(
+    place: CheckContext, seconds: float
+) -> None:
     first = look(place, {}, "1 0 0 9 0 0 0 0", 1, 1, 1, 1)
 
     again = look(place, aged(first.state, seconds), "2 0 0 99 0 0 0 0", 2, 2, 2, 2)
@@ -86,13 +90,13 @@ def test_a_device_that_counts_anew_or_is_new_is_left_out() -> None:
 @pytest.mark.parametrize(
     "state", [{"at": "x"}, {"at": 1.0, "counted": 7}, {"at": 1.0, "counted": {"cpu": {"busy": "1"}, "disk_read": [1]}}]
 )
-def test_what_another_version_has_left_behind_is_no_reason_to_break(place: Place, state: State) -> None:
+def test_what_another_version_has_left_behind_is_no_reason_to_break(place: CheckContext, state: State) -> None:
     state = aged(state, 10) if state["at"] == 1.0 else state
 
     assert look(place, state, "1 0 0 9 0 0 0 0", 1, 1, 1, 1).gauges == {"memory_used_percent": 75.0}
 
 
-def test_a_kernel_that_shows_none_of_it_is_measured_as_far_as_it_goes(place: Place) -> None:
+def test_a_kernel_that_shows_none_of_it_is_measured_as_far_as_it_goes(place: CheckContext) -> None:
     (place.proc / "meminfo").unlink()
 
     seen = host_load.CHECK.look(place, {})
@@ -101,7 +105,7 @@ def test_a_kernel_that_shows_none_of_it_is_measured_as_far_as_it_goes(place: Pla
 
 
 def test_this_machine_can_be_measured() -> None:
-    here = Place(CONFIG, run_tool)
+    here = CheckContext(CONFIG, run_tool)
     first = host_load.CHECK.look(here, {})
 
     second = host_load.CHECK.look(here, aged(first.state, 60))
@@ -109,7 +113,7 @@ def test_this_machine_can_be_measured() -> None:
     assert 0 <= second.gauges["memory_used_percent"] <= 100
 
 
-def test_nobody_looks_where_nobody_wants_to_know(place: Place) -> None:
+def test_nobody_looks_where_nobody_wants_to_know(place: CheckContext) -> None:
     off = replace(place, config=CONFIG)
 
     assert "cloudwatch_metrics" in host_load.CHECK.why_not(off)

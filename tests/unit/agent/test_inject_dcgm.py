@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.check import CheckContext
 from nodeheal.agent.checks.dcgm import judge_health
 from nodeheal.agent.checks.dcgm_drills import HELD_SECONDS, is_drilled, note
 from nodeheal.agent.checks.tools import run_tool
@@ -172,7 +172,7 @@ def seen(dcgm_node: DcgmNode) -> list[tuple[str, str | None, bool]]:
     """The findings of the agent's check: their codes and GPUs, and whether they are marked as drills."""
     health = dcgm_node.run("dcgmi", "health", "-c", "-j").stdout
     config = load(dcgm_node.node.config_file)
-    findings = [problem.finding for problem in judge_health(health, Place(config, run_tool)).problems]
+    findings = [problem.finding for problem in judge_health(health, CheckContext(config, run_tool)).problems]
     return [(finding.code, finding.component, DRILL_MARK in finding.message) for finding in findings]
 
 

@@ -19,7 +19,7 @@ from nodeheal.agent.checks.kernel_log import (
     KernelLogCheck,
 )
 from nodeheal.agent.checks.kmsg import RECORDS_A_TURN
-from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS, Observation
+from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS, FindingOccurrence
 from nodeheal.agent.runtime.config import KernelLog
 from nodeheal.agent.transport.event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK
@@ -153,7 +153,7 @@ def test_the_same_words_of_two_boots_are_told_of_both(node: NodeFolder, time: Fa
 
 def test_a_line_and_the_rest_that_ends_with_it_are_two_events(node: NodeFolder, time: FakeTime) -> None:
     finding = Finding(Family.xid, "79", None, "a message")
-    one, rest = (Observation(finding, "boot-1", "7:0", "line", START, count) for count in (1, 2))
+    one, rest = (FindingOccurrence(finding, "boot-1", "7:0", "line", START, count) for count in (1, 2))
     check = check_on(node, time)
 
     assert check._event(one).event_id != check._event(rest).event_id

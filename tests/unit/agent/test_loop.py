@@ -9,8 +9,8 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from nodeheal.agent.checks.check import CheckResult, Problem
-from nodeheal.agent.checks.check_ipc import Answer
+from nodeheal.agent.checks.check import NodeCheckResult, Problem
+from nodeheal.agent.checks.check_ipc import ProcessAnswer
 from nodeheal.agent.checks.check_scheduler import FIRST_LOOKS_WITHIN_SECONDS, LOOKS_TO_BE_OVER
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.identity.hardware_report import AGAIN_SECONDS, DAILY_SECONDS
@@ -64,34 +64,34 @@ def run(node: NodeFolder) -> Run:
 
 
 def test_two_problems_that_begin_and_end_together_are_two_beginnings_and_two_ends(run: Run) -> None:
-    run.look(CheckResult(tuple(REMAP)))
+    run.look(NodeCheckResult(tuple(REMAP)))
     begun = (run.told_of("a"), run.told_of("b"))
 
-    run.look(CheckResult(), LOOKS_TO_BE_OVER)
+    run.look(NodeCheckResult(), LOOKS_TO_BE_OVER)
 
     assert begun == (1, 1)
     assert (run.told_of("a"), run.told_of("b")) == (2, 2)
 
 
 def test_what_has_happened_twice_in_the_same_words_is_two_events(run: Run) -> None:
-    run.look(CheckResult(happened=(REMAP[0], REMAP[0])))
+    run.look(NodeCheckResult(happened=(REMAP[0], REMAP[0])))
 
     assert run.told_of("a") == 2
 
 
 def test_what_the_kernel_has_just_said_is_not_said_again_but_its_end_is(run: Run, node: NodeFolder) -> None:
-    run.look(CheckResult((XID_31,)))
+    run.look(NodeCheckResult((XID_31,)))
     run.time.seconds += 60
     node.logs(xid(31))
     run.agent.step()
     before = len(run.told())
-    run.looks.look = CheckResult(happened=(XID_31,))
+    run.looks.look = NodeCheckResult(happened=(XID_31,))
     run.agent._watch._courses["gpus"].due_at = run.time.seconds
     run.agent.step()
     repeated = len(run.told()) - before
 
     course = run.agent._watch._courses["gpus"]
-    course.streaks, course.due_at, run.looks.look = dict.fromkeys(course.active, 1), run.time.seconds, CheckResult()
+    course.streaks, course.due_at, run.looks.look = dict.fromkeys(course.active, 1), run.time.seconds, NodeCheckResult()
     run.agent.step()
 
     assert repeated == 0
@@ -101,7 +101,7 @@ def test_what_the_kernel_has_just_said_is_not_said_again_but_its_end_is(run: Run
 def test_names_that_are_no_text_are_told_all_the_same(run: Run) -> None:
     strange = replace(REMAP[0].finding, component="job-\udcff")
 
-    run.look(CheckResult((Problem(strange, "\udcff stands still"),)))
+    run.look(NodeCheckResult((Problem(strange, "\udcff stands still"),)))
 
     assert run.told_of("job-_") == 1
 
@@ -168,7 +168,7 @@ def test_what_was_learnt_last_is_kept_at_the_stop(run: Run) -> None:
 
 
 def test_what_checks_remember_is_kept_now_and_then_also_where_nothing_is_found(run: Run) -> None:
-    run.look(CheckResult(state={"seen": 3}))
+    run.look(NodeCheckResult(state={"seen": 3}))
 
     run.time.seconds += KEEP_SECONDS
     run.agent.step()
@@ -177,11 +177,11 @@ def test_what_checks_remember_is_kept_now_and_then_also_where_nothing_is_found(r
 
 
 def test_hardware_is_reported_once_a_boot_and_when_it_changes(run: Run) -> None:
-    run.look(CheckResult(accelerators=(GPU,)))
-    run.look(CheckResult(accelerators=(replace(GPU, temperature_celsius=80.0),)), 20)
+    run.look(NodeCheckResult(accelerators=(GPU,)))
+    run.look(NodeCheckResult(accelerators=(replace(GPU, temperature_celsius=80.0),)), 20)
     as_it_was = run.hardware()
-    run.look(CheckResult(accelerators=(replace(GPU, rows_remapped=1),)), 20)
-    run.look(CheckResult(), 20)
+    run.look(NodeCheckResult(accelerators=(replace(GPU, rows_remapped=1),)), 20)
+    run.look(NodeCheckResult(), 20)
 
     assert as_it_was == [{"rows_remapped": 0, "temperature_celsius": 41.0}]
     assert run.hardware() == [*as_it_was, {"rows_remapped": 1, "temperature_celsius": 41.0}]
@@ -189,7 +189,7 @@ def test_hardware_is_reported_once_a_boot_and_when_it_changes(run: Run) -> None:
 
 def test_a_link_that_comes_and_goes_is_reported_every_ten_minutes_at_most(run: Run) -> None:
     for number in range(20):
-        run.look(CheckResult(accelerators=(replace(GPU, rows_remapped=number),)))
+        run.look(NodeCheckResult(accelerators=(replace(GPU, rows_remapped=number),)))
 
     seconds = 20 * (CHECK.interval_seconds + FIRST_LOOKS_WITHIN_SECONDS)
     assert len(run.hardware()) == 1 + int(seconds // AGAIN_SECONDS)
@@ -198,12 +198,12 @@ def test_a_link_that_comes_and_goes_is_reported_every_ten_minutes_at_most(run: R
 def test_hardware_that_has_been_reported_is_not_reported_by_the_next_agent_of_the_boot(
     run: Run, node: NodeFolder
 ) -> None:
-    run.look(CheckResult(accelerators=(GPU,)))
+    run.look(NodeCheckResult(accelerators=(GPU,)))
     run.time.seconds += KEEP_SECONDS
     run.agent.step()
     next_run = Run(node)
 
-    next_run.look(CheckResult(accelerators=(GPU,)), 20)
+    next_run.look(NodeCheckResult(accelerators=(GPU,)), 20)
     before = len(next_run.hardware())
     next_run.time.seconds += DAILY_SECONDS
     next_run.agent.step()
@@ -212,36 +212,36 @@ def test_hardware_that_has_been_reported_is_not_reported_by_the_next_agent_of_th
 
 
 def test_what_is_found_wakes_the_sender(run: Run) -> None:
-    run.look(CheckResult())
+    run.look(NodeCheckResult())
     run.agent._sender._news.clear()
 
-    run.look(CheckResult(tuple(REMAP)))
+    run.look(NodeCheckResult(tuple(REMAP)))
 
     assert run.agent._sender._news.is_set()
 
 
 @pytest.mark.parametrize("years", [-30, 30])
 def test_a_clock_that_is_set_neither_hurries_looks_nor_puts_them_off(run: Run, years: int) -> None:
-    run.look(CheckResult(), 3)
+    run.look(NodeCheckResult(), 3)
     before = run.looks.asked_ever
     run.time.set_by_seconds = years * 365 * 86_400.0
     for _ in range(50):
         run.agent.step()
     at_once = run.looks.asked_ever - before
 
-    run.look(CheckResult(tuple(REMAP)))
-    run.look(CheckResult(), LOOKS_TO_BE_OVER)
+    run.look(NodeCheckResult(tuple(REMAP)))
+    run.look(NodeCheckResult(), LOOKS_TO_BE_OVER)
 
     assert (at_once, run.looks.asked_ever - before) == (0, 1 + LOOKS_TO_BE_OVER)
     assert (run.told_of("a"), run.told_of("b")) == (2, 2)
 
 
 def test_a_full_disk_keeps_no_check_from_telling_and_is_said_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    run.look(CheckResult())
+    run.look(NodeCheckResult())
     run.spool._database.execute("PRAGMA max_page_count = 1")  # SQLite raises this to what it has: the disk is full now
 
-    run.look(CheckResult(tuple(REMAP), state={"seen": "y" * 60_000}), 30)
-    run.look(CheckResult(), LOOKS_TO_BE_OVER)
+    run.look(NodeCheckResult(tuple(REMAP), state={"seen": "y" * 60_000}), 30)
+    run.look(NodeCheckResult(), LOOKS_TO_BE_OVER)
 
     assert (run.told_of("a"), run.told_of("b")) == (2, 2)
     assert run.looks.asked_ever == 1 + 30 + LOOKS_TO_BE_OVER
@@ -258,10 +258,12 @@ def test_thousands_of_looks_leave_nothing_behind_but_what_the_last_one_says(
     def looks(count: int) -> int:
         for number in range(count):
             odd = Problem(replace(REMAP[0].finding, component=f"disk-{number % 50}"), "no room")
-            look = CheckResult((odd,) * (number % 3), state={"seen": number}, unclear="no answer" * (number % 7 == 0))
+            look = NodeCheckResult(
+                (odd,) * (number % 3), state={"seen": number}, unclear="no answer" * (number % 7 == 0)
+            )
             run.agent._watch.ask(run.time.seconds, run.looks.ask)
             run.time.seconds += CHECK.interval_seconds
-            run.agent._watch.take(Answer("gpus", look), run.time.seconds, run.time.seconds)
+            run.agent._watch.take(ProcessAnswer("gpus", look), run.time.seconds, run.time.seconds)
         return len(json.dumps(run.agent._watch.dump())) // 1000
 
     run.time.seconds += FIRST_LOOKS_WITHIN_SECONDS
@@ -286,9 +288,9 @@ def faults(run: Run) -> dict[tuple[str, str, str], float]:
 
 
 def test_faults_are_counted_by_code_and_component_and_their_ends_are_not(run: Run, node: NodeFolder) -> None:
-    run.look(CheckResult(tuple(REMAP)))
-    run.look(CheckResult(), LOOKS_TO_BE_OVER)
-    run.look(CheckResult((REMAP[0],)))
+    run.look(NodeCheckResult(tuple(REMAP)))
+    run.look(NodeCheckResult(), LOOKS_TO_BE_OVER)
+    run.look(NodeCheckResult((REMAP[0],)))
     node.logs(xid(31))
     run.agent.step()
 
@@ -298,21 +300,21 @@ def test_faults_are_counted_by_code_and_component_and_their_ends_are_not(run: Ru
 
 
 def test_a_fault_counts_for_the_job_that_trains_on_the_node(run: Run) -> None:
-    run.look(CheckResult(gauges={"training_step_age_seconds:llama/3": 1.0}))
-    run.look(CheckResult((REMAP[0],), gauges={"training_step_age_seconds:llama/3": 1.0}))
+    run.look(NodeCheckResult(gauges={"training_step_age_seconds:llama/3": 1.0}))
+    run.look(NodeCheckResult((REMAP[0],), gauges={"training_step_age_seconds:llama/3": 1.0}))
 
     assert faults(run) == {("disk_full", "a", "llama"): 1}
 
 
 def test_beyond_so_many_kinds_of_faults_their_details_are_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_counts, "MOST_KINDS", 1)
-    run.look(CheckResult(tuple(REMAP)))
+    run.look(NodeCheckResult(tuple(REMAP)))
 
     assert faults(run) == {("disk_full", "a", ""): 1, ("other", "", ""): 1}
 
 
 def test_what_waits_in_the_spool_is_served(run: Run) -> None:
-    run.look(CheckResult((REMAP[0],)))
+    run.look(NodeCheckResult((REMAP[0],)))
 
     found = {sample.name: sample.value for sample in run.agent.samples()}
     assert found["spool_events"] == len(run.spool.oldest(100)) > 0

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nodeheal.agent.checks import own
-from nodeheal.agent.checks.check import Broken, CheckResult, Place
+from nodeheal.agent.checks.check import CheckBroken, CheckContext, NodeCheckResult
 from nodeheal.agent.checks.check_scheduler import CheckChange, CheckScheduler
 from nodeheal.agent.checks.own import Said, all_of, ask, check_of, look_of, parse_own
 from nodeheal.agent.checks.own_process import ENVIRONMENT, interpreters
@@ -70,10 +70,10 @@ class OwnFolder:
         folder.chmod(0o777)
         return folder
 
-    def look(self, name: str = "inodes") -> CheckResult:
+    def look(self, name: str = "inodes") -> NodeCheckResult:
         """The look of the check, as the agent takes it."""
         check = check_of(name, self.config)
-        [(answer, _, _)] = answers_of([check], Place(self.config, run_tool))
+        [(answer, _, _)] = answers_of([check], CheckContext(self.config, run_tool))
         assert answer.look is not None
         return answer.look
 
@@ -142,7 +142,7 @@ def test_one_json_object_says_how_the_node_is(said: dict[str, str], understood: 
     ],
 )
 def test_anything_else_is_a_broken_check_which_is_told_what_is_wrong(printed: bytes, why: str) -> None:
-    with pytest.raises(Broken) as refused:
+    with pytest.raises(CheckBroken) as refused:
         parse_own(printed)
 
     assert why in str(refused.value)
@@ -187,7 +187,7 @@ def test_what_a_file_prints_is_taken(node_of_own: OwnFolder) -> None:
 
 
 def why_refused(node: OwnFolder, name: str = "inodes") -> str:
-    with pytest.raises(Broken) as refused:
+    with pytest.raises(CheckBroken) as refused:
         node.asked(name)
     return str(refused.value)
 
@@ -468,7 +468,7 @@ def test_a_look_that_is_ended_takes_its_file_along(node_of_own: OwnFolder) -> No
     node_of_own.has("inodes", f"echo $$ > {shared}/pid; sleep 600")
     check = replace(check_of("inodes", node_of_own.config), deadline_seconds=1.0)
 
-    [row] = rows_of([check], Place(node_of_own.config, run_tool))
+    [row] = rows_of([check], CheckContext(node_of_own.config, run_tool))
 
     assert (row.verdict, row.said) == ("UNKNOWN", ("no answer within 1 s",))
     eventually(lambda: not is_alive(int((shared / "pid").read_text())))
@@ -498,7 +498,7 @@ def test_each_file_is_a_check_and_one_with_settings_has_them(node_of_own: OwnFol
 
 def refused(node: OwnFolder) -> str:
     """What the check of the folder says of the files that are no checks."""
-    return own.CHECK.look(Place(node.config, run_tool), {}).unclear
+    return own.CHECK.look(CheckContext(node.config, run_tool), {}).unclear
 
 
 def test_a_file_whose_name_no_check_can_have_is_named_with_the_reason(node_of_own: OwnFolder) -> None:
@@ -532,7 +532,7 @@ def test_a_node_without_the_folder_or_with_an_empty_one_has_nothing_to_look_at(
     if missing == "the folder":
         Path(node_of_own.config.checks_dir).rmdir()
 
-    place = Place(node_of_own.config, run_tool)
+    place = CheckContext(node_of_own.config, run_tool)
     assert node_of_own.config.checks_dir in own.CHECK.why_not(place)
     assert all_of(node_of_own.config) == []
 
@@ -628,7 +628,7 @@ def test_the_doctor_runs_each_and_says_what_came_of_it(
     node_of_own.says("notes.txt", {})
     config = replace(node_of_own.config, boot_id_file=str(node.boot_id_file), kernel_log=(), checks=("own",))
 
-    doctor(chosen(config), Place(config, run_tool), as_json=True)
+    doctor(chosen(config), CheckContext(config, run_tool), as_json=True)
 
     signs = {sign["what"]: sign for sign in map(json.loads, capsys.readouterr().out.splitlines())}
     told = {name: (sign["state"], sign["said"]) for name, sign in signs.items() if name.startswith("check ")}
@@ -653,7 +653,7 @@ class Course:
         """Time passes until it is asked; what of its answer is news."""
         self.now += self.watch.due_in(self.now)
         self.watch.ask(self.now, lambda *_: None)
-        [(answer, _, _)] = answers_of([self.check], Place(self.node.config, run_tool))
+        [(answer, _, _)] = answers_of([self.check], CheckContext(self.node.config, run_tool))
         return self.watch.take(answer, self.now, 1000.0 + self.now)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
+from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State, always
 from nodeheal.agent.evidence.confirm import Accusation, confirm
 from nodeheal.agent.main import main
 from nodeheal.agent.node_commands import diag
@@ -24,7 +24,7 @@ from nodeheal.agent.slurm import prolog
 from nodeheal.agent.transport.event import EventFactory
 from nodeheal.contract import health_event as contract
 from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
-from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.finding import Finding, ToolReport
 from nodeheal.services.intake.ingest import Ingested, ingest
 from sandbox.toml import toml
 from tests.support.agent_fakes import IDENTITY, START, FakeEventBridge, NodeFolder, eventually
@@ -32,8 +32,8 @@ from tests.support.builders import ACT, FrozenClock, memory_ports
 from tests.support.builders import node as a_node
 from tests.support.dcgm_documents import dcgm_4
 
-FULL = CheckResult((Problem(Finding(Family.host, "disk_full", "/", "no room")),))
-SKEW = CheckResult((Problem(Finding(Family.host, "clock_skew", None, "late by a minute")),))
+FULL = NodeCheckResult((Problem(Finding(Family.host, "disk_full", "/", "no room")),))
+SKEW = NodeCheckResult((Problem(Finding(Family.host, "clock_skew", None, "late by a minute")),))
 
 
 @dataclass
@@ -41,7 +41,7 @@ class SlurmNode:
     """A GPU node on which Slurm runs the prolog."""
 
     node: NodeFolder
-    looks: list[Check] = field(default_factory=list)
+    looks: list[NodeCheck] = field(default_factory=list)
 
     @property
     def config(self) -> AgentConfig:
@@ -64,11 +64,11 @@ class SlurmNode:
     def dcgmi(self, script: str) -> None:
         self.node.has_tool("dcgmi", f'echo "$*" >> {self.node.directory}/asked\n{script}')
 
-    def check(self, name: str, look: Callable[[], CheckResult], seconds: float = 20.0) -> None:
-        def looked(_: Place, __: State) -> CheckResult:
+    def check(self, name: str, look: Callable[[], NodeCheckResult], seconds: float = 20.0) -> None:
+        def looked(_: CheckContext, __: State) -> NodeCheckResult:
             return look()
 
-        self.looks.append(Check(name, "a test", 60.0, seconds, always, looked))
+        self.looks.append(NodeCheck(name, "a test", 60.0, seconds, always, looked))
 
     def prolog(self, *words: str) -> int:
         return main(["prolog", "--config", str(self.node.config_file), *words])
@@ -94,7 +94,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> str:
 
 def test_a_job_starts_on_a_node_that_is_well(slurm: SlurmNode, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    slurm.check("disk", CheckResult)
+    slurm.check("disk", NodeCheckResult)
 
     assert slurm.prolog() == 0
 
@@ -178,13 +178,13 @@ def test_a_job_does_not_start_where_a_check_fails(
     assert (len(slurm.diagnostics), bus.accepted, slurm.kept.exists()) == (1, [], False)
 
 
-def unclear() -> CheckResult:
-    return CheckResult(unclear="an unknown layout")
+def unclear() -> NodeCheckResult:
+    return NodeCheckResult(unclear="an unknown layout")
 
 
 @pytest.mark.parametrize(("look", "verdict"), [(lambda: SKEW, "DEGRADED"), (unclear, "UNKNOWN"), (int, "UNKNOWN")])
 def test_what_is_not_proven_stops_no_job(
-    slurm: SlurmNode, caplog: pytest.LogCaptureFixture, look: Callable[[], CheckResult], verdict: str
+    slurm: SlurmNode, caplog: pytest.LogCaptureFixture, look: Callable[[], NodeCheckResult], verdict: str
 ) -> None:
     slurm.check("disk", look)
 
@@ -293,7 +293,7 @@ def test_a_bus_that_hangs_changes_no_answer_and_the_agent_sends_it(
     assert [json.loads(one.detail)["code"] for one in open_spool(slurm.config).oldest(9)] == ["DCGM_FR_LOW_BANDWIDTH"]
 
 
-def events(report: Report) -> list[str]:
+def events(report: ToolReport) -> list[str]:
     return [one.code for one in prolog.events_of(report, EventFactory(IDENTITY, "boot-1"), "4711", START)]
 
 
@@ -303,11 +303,11 @@ def test_only_what_made_the_diagnostic_fail_is_reported() -> None:
     )
     many = tuple(Finding(Family.dcgm, "DCGM_FR_LOW_BANDWIDTH", f"GPU {number}", "a") for number in range(40))
 
-    assert events(Report(Verdict.FAILED, findings=(mild, grave))) == ["DCGM_FR_LOW_BANDWIDTH"]
-    assert events(Report(Verdict.FAILED, findings=(mild,))) == ["DCGM_FR_PERSISTENCE_MODE"]
-    assert events(Report(Verdict.FAILED, ("timeout",), reason="dcgmi: no answer")) == ["DIAG_UNNAMED"]
-    assert len(set(events(Report(Verdict.FAILED, findings=many)))) == 1
-    assert len(events(Report(Verdict.FAILED, findings=many))) == prolog.FINDINGS
+    assert events(ToolReport(Verdict.FAILED, findings=(mild, grave))) == ["DCGM_FR_LOW_BANDWIDTH"]
+    assert events(ToolReport(Verdict.FAILED, findings=(mild,))) == ["DCGM_FR_PERSISTENCE_MODE"]
+    assert events(ToolReport(Verdict.FAILED, ("timeout",), reason="dcgmi: no answer")) == ["DIAG_UNNAMED"]
+    assert len(set(events(ToolReport(Verdict.FAILED, findings=many)))) == 1
+    assert len(events(ToolReport(Verdict.FAILED, findings=many))) == prolog.FINDINGS
 
 
 def test_a_node_denies_what_only_a_diagnostic_shows(slurm: SlurmNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,9 +335,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_check_that_hangs_fails_the_node_but_for_one_of_the_sites_own(
     slurm: SlurmNode, caplog: pytest.LogCaptureFixture, name: str, code: int
 ) -> None:
-    def hangs() -> CheckResult:
+    def hangs() -> NodeCheckResult:
         time.sleep(60)
-        return CheckResult()
+        return NodeCheckResult()
 
     slurm.check(name, hangs)
     began = time.monotonic()
@@ -479,9 +479,9 @@ sys.exit(main(["prolog", "--config", {str(slurm.node.config_file)!r}]))
 def test_slurm_waits_for_no_process_that_cannot_be_ended(slurm: SlurmNode) -> None:
     """slurmd reads the prolog's words to their end: what is left behind must not hold its pipe."""
 
-    def streams() -> CheckResult:
+    def streams() -> NodeCheckResult:
         names = {os.readlink(f"/proc/self/fd/{number}") for number in (0, 1, 2)}  # noqa: PTH115  # no path
-        return FULL if names != {os.devnull} else CheckResult()
+        return FULL if names != {os.devnull} else NodeCheckResult()
 
     slurm.check("streams", streams)
 

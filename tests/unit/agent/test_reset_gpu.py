@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.check import CheckContext
 from nodeheal.agent.checks.nvidia_services import FABRIC_MANAGER, PERSISTENCE
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.node_commands import reset_gpu as command
@@ -53,9 +53,9 @@ class GpuNode:
         self.has_open("1", "systemd", "/dev/null")
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CheckContext:
         root = self.node.directory
-        return Place(load(self.node.config_file), self.run, root / "proc", root / "sys", root / "dev")
+        return CheckContext(load(self.node.config_file), self.run, root / "proc", root / "sys", root / "dev")
 
     def has_open(self, pid: str, name: str, device: str) -> None:
         """A process has this open."""

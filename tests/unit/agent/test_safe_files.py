@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.checks import progress
-from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.check import CheckContext
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands.copy_credentials import copy_credentials
 from nodeheal.agent.evidence import host_snapshot
@@ -196,7 +196,7 @@ def test_steps_of_a_job_are_read_through_no_link(node: NodeFolder, tmp_path: Pat
     (tmp_path / "other").write_text('{"limit_seconds": 60}')
     (folder := tmp_path / "progress").mkdir()
     (folder / "llama.json").symlink_to(tmp_path / "other")
-    place = Place(replace(load(node.config_file), progress_dir=str(folder)), run_tool)
+    place = CheckContext(replace(load(node.config_file), progress_dir=str(folder)), run_tool)
 
     look = progress.CHECK.look(place, {})
 

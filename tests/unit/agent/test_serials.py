@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nodeheal.agent.checks.check_result import CheckResult, Problem
+from nodeheal.agent.checks.check_result import NodeCheckResult, Problem
 from nodeheal.agent.identity.serials import Serials
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -12,7 +12,7 @@ from tests.support.agent_fakes import NodeFolder, xid
 from tests.support.agent_loop import Run
 
 PCI, UUID, SERIAL = "0000:b9:00.0", "GPU-aaaa", "1651323000001"
-GPU = CheckResult(called={"gpu:0": {"pci": PCI, "uuid": UUID, "serial": SERIAL}})
+GPU = NodeCheckResult(called={"gpu:0": {"pci": PCI, "uuid": UUID, "serial": SERIAL}})
 
 
 def serials_of(run: Run) -> list[str | None]:
@@ -34,7 +34,7 @@ def test_also_of_one_that_was_lost_before_the_agent_was_started_again(node: Node
     first.agent._keep([])
     first.spool.close()
     run = Run(node)
-    run.look(CheckResult())
+    run.look(NodeCheckResult())
     node.logs(xid(79))
     run.agent.step()
 
@@ -47,7 +47,7 @@ def test_what_a_check_finds_by_its_uuid_bears_it_too_and_nothing_else_does(node:
         Problem(Finding(Family.host, "disk_full", "/", "no room")),
     )
     run = Run(node)
-    run.look(CheckResult(problems, called=GPU.called))
+    run.look(NodeCheckResult(problems, called=GPU.called))
 
     assert serials_of(run) == [SERIAL, None]
 

@@ -10,7 +10,7 @@ from botocore import auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
 
-from nodeheal.agent.transport.sigv4 import Credentials, Scope, signed_headers
+from nodeheal.agent.transport.sigv4 import Credentials, CredentialScope, signed_headers
 
 NOW = datetime(2026, 11, 21, 5, 50, 31, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ def test_a_request_is_signed_as_botocore_signs_it(token: str | None, body: bytes
         signer.add_auth(request)
 
     ours = signed_headers(
-        headers, body, "/", Credentials("AKIDEXAMPLE", "secret", token), Scope("eu-central-1", "events"), NOW
+        headers, body, "/", Credentials("AKIDEXAMPLE", "secret", token), CredentialScope("eu-central-1", "events"), NOW
     )
 
     assert ours["Authorization"] == request.headers["Authorization"]
@@ -42,7 +42,7 @@ def test_a_download_from_s3_is_signed_as_botocore_signs_it(token: str | None) ->
     with patch.object(auth, "get_current_datetime", _frozen):
         signer.add_auth(request)
 
-    credentials, scope = Credentials("AKIDEXAMPLE", "secret", token), Scope("eu-central-1", "s3")
+    credentials, scope = Credentials("AKIDEXAMPLE", "secret", token), CredentialScope("eu-central-1", "s3")
     ours = signed_headers(headers, b"", path, credentials, scope, NOW, method="GET")
 
     assert ours["Authorization"] == request.headers["Authorization"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodeheal.agent.checks import clock_skew, disk, memory, mounts, nvidia_smi, processes, ram_ecc, rdma
-from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.check import CheckContext
 from nodeheal.agent.checks.gpu_judgement import judge
 from nodeheal.agent.checks.gpu_reading import GpuReading
 from nodeheal.agent.checks.registry import CHECKS
@@ -36,13 +36,13 @@ def with_limits(**limits: float) -> AgentConfig:
 
 
 def disk_is_full(config: AgentConfig, folder: Path) -> bool:
-    mount = disk.Mount("/dev/sda1", "/", "ext4", frozenset({"rw"}))
+    mount = disk.MountEntry("/dev/sda1", "/", "ext4", frozenset({"rw"}))
     return bool(list(disk.judge([mount], (), {"/": 90.0}, config.limit(thresholds.DISK_FULL))))
 
 
 def mount_codes(config: AgentConfig, folder: Path, answer: Output) -> list[str]:
     (folder / "mounts").write_text("fs:/x /fsx lustre rw 0 0\n")
-    place = Place(replace(config, mounts=("/fsx",)), lambda *_: answer, proc=folder)
+    place = CheckContext(replace(config, mounts=("/fsx",)), lambda *_: answer, proc=folder)
     return [problem.finding.code for problem in mounts.CHECK.look(place, {}).problems]
 
 
@@ -58,7 +58,7 @@ def mount_hangs(config: AgentConfig, folder: Path) -> bool:
         hung = f"no answer within {seconds:g} s" if seconds < 5 else ""
         return Output("" if hung else "4096 100 50 50 0 0", "", probe.Ran(exit_code=None if hung else 0, error=hung))
 
-    look = mounts.CHECK.look(Place(replace(config, mounts=("/fsx",)), stat, proc=folder), {})
+    look = mounts.CHECK.look(CheckContext(replace(config, mounts=("/fsx",)), stat, proc=folder), {})
     return [problem.finding.code for problem in look.problems] == ["mount_hung"]
 
 
@@ -66,14 +66,14 @@ def memory_is_short(config: AgentConfig, folder: Path) -> bool:
     (folder / "pressure").mkdir()
     (folder / "pressure/memory").write_text("full avg10=0.00 avg60=10.00 avg300=0.00 total=1\n")
     (folder / "meminfo").write_text("MemTotal: 100 kB\nMemAvailable: 50 kB\n")
-    return bool(memory.CHECK.look(Place(config, run_tool, proc=folder), {}).problems)
+    return bool(memory.CHECK.look(CheckContext(config, run_tool, proc=folder), {}).problems)
 
 
 def zombies_are_many(config: AgentConfig, folder: Path) -> bool:
     for pid in range(1, 11):
         (folder / str(pid)).mkdir()
         (folder / str(pid) / "stat").write_text(f"{pid} (x) Z " + " ".join(["0"] * 30))
-    return bool(processes.CHECK.look(Place(config, run_tool, proc=folder), {}).problems)
+    return bool(processes.CHECK.look(CheckContext(config, run_tool, proc=folder), {}).problems)
 
 
 def clock_is_wrong(config: AgentConfig, folder: Path) -> bool:
@@ -86,7 +86,7 @@ def memory_corrects_many(config: AgentConfig, folder: Path) -> bool:
     (controller / "ce_count").write_text("50\n")
     (controller / "ue_count").write_text("0\n")
     before = {"mc0/ce_count": 0, "mc0/ue_count": 0}
-    return bool(ram_ecc.CHECK.look(Place(config, run_tool, sys=folder), before).happened)
+    return bool(ram_ecc.CHECK.look(CheckContext(config, run_tool, sys=folder), before).happened)
 
 
 def adapter_errs(config: AgentConfig, folder: Path) -> bool:
@@ -95,7 +95,7 @@ def adapter_errs(config: AgentConfig, folder: Path) -> bool:
     (port / "state").write_text("4: ACTIVE\n")
     (port / "hw_counters/rx_drops").write_text("500\n")
     before = {"rdmap79s0/ports/1/hw_counters/rx_drops": 0}
-    return bool(rdma.CHECK.look(Place(config, run_tool, sys=folder), before).problems)
+    return bool(rdma.CHECK.look(CheckContext(config, run_tool, sys=folder), before).problems)
 
 
 def gpu_codes(config: AgentConfig, reading: GpuReading, seconds: float) -> list[str]:
@@ -140,7 +140,7 @@ def nvidia_smi_hangs(config: AgentConfig, folder: Path) -> bool:
         hung = f"no answer within {seconds:g} s" if seconds < 60 else ""
         return Output("", "", probe.Ran(exit_code=None if hung else 0, error=hung))
 
-    look = nvidia_smi.CHECK.look(Place(config, slow), {})
+    look = nvidia_smi.CHECK.look(CheckContext(config, slow), {})
     return [problem.finding for problem in look.problems] == [nvidia_smi.HANG]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nodeheal.checkpoints import apart, search
 from nodeheal.checkpoints.apart import list_apart, tell_apart
-from nodeheal.checkpoints.found import Listing, listing_of
+from nodeheal.checkpoints.found import DirectoryListing, listing_of
 from nodeheal.checkpoints.place import why_not_plain
 from nodeheal.checkpoints.search import JUDGED_AT_MOST, list_checkpoints
 from nodeheal.contract.vocabulary import CheckpointFormat
@@ -219,7 +219,7 @@ def test_a_file_system_that_hangs_is_a_problem_at_the_deadline(tmp_path: Path) -
 
     found = list_apart(str(tmp_path), AUTO, 0.5, prepare=lambda: time.sleep(60))
 
-    assert found == Listing(str(tmp_path), AUTO, problem="the file system did not answer within 0.5 s")
+    assert found == DirectoryListing(str(tmp_path), AUTO, problem="the file system did not answer within 0.5 s")
     assert time.monotonic() - began < 5
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.checkpoints.found import Listing
+from nodeheal.checkpoints.found import DirectoryListing
 from nodeheal.checkpoints.search import list_checkpoints
 from nodeheal.contract.vocabulary import CheckpointFormat
 from tests.support import checkpoint_trees as trees
@@ -27,11 +27,11 @@ def cut(path: Path, left: float = 0.5) -> None:
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * left)])
 
 
-def look(root: Path, wanted: str = "auto") -> Listing:
+def look(root: Path, wanted: str = "auto") -> DirectoryListing:
     return list_checkpoints(str(root), CheckpointFormat(wanted))
 
 
-def steps(listing: Listing) -> list[tuple[int | None, bool]]:
+def steps(listing: DirectoryListing) -> list[tuple[int | None, bool]]:
     return [(one.step, one.is_valid) for one in listing.checkpoints]
 
 

@@ -44,15 +44,15 @@ def test_safetensors(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     save_file = pytest.importorskip("safetensors.torch").save_file
     from nodeheal.checkpoints.files import check_safetensors
-    from nodeheal.checkpoints.found import Broken
-    from nodeheal.checkpoints.place import Place
+    from nodeheal.checkpoints.found import CheckpointBroken
+    from nodeheal.checkpoints.place import CheckpointRoot
 
     save_file({"a": torch.ones(10)}, tmp_path / "model.safetensors")
 
-    check_safetensors(Place(str(tmp_path)), "model.safetensors")
+    check_safetensors(CheckpointRoot(str(tmp_path)), "model.safetensors")
     (tmp_path / "model.safetensors").write_bytes((tmp_path / "model.safetensors").read_bytes()[:-1])
-    with pytest.raises(Broken):
-        check_safetensors(Place(str(tmp_path)), "model.safetensors")
+    with pytest.raises(CheckpointBroken):
+        check_safetensors(CheckpointRoot(str(tmp_path)), "model.safetensors")
 
 
 def test_the_trainer_of_hugging_face(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_the_trainer_of_hugging_face(tmp_path: Path) -> None:
 def test_numpy(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     from nodeheal.checkpoints.files import check_npz
-    from nodeheal.checkpoints.place import Place
+    from nodeheal.checkpoints.place import CheckpointRoot
 
     numpy.savez(tmp_path / "step-1.npz", step=numpy.array(1), parameters=numpy.ones(10))
 
-    check_npz(Place(str(tmp_path)), "step-1.npz")
+    check_npz(CheckpointRoot(str(tmp_path)), "step-1.npz")

@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.operations.engine import begin, reconcile
-from nodeheal.operations.handler import World
+from nodeheal.operations.handler import VerbContext
 from nodeheal.operations.verbs import conclude
 from nodeheal.services.intake import wakeup
 from tests.support.builders import ACT, commands_in, waiting
@@ -238,7 +238,7 @@ def test_two_calls_at_once_send_once(it: Diagnosing) -> None:
 
 
 def test_a_function_without_a_policy_or_a_key_says_so(it: Diagnosing) -> None:
-    world = World(it.ports)
+    world = VerbContext(it.ports)
 
     with pytest.raises(ValueError, match="reads no policy"):
         _ = world.policy
@@ -260,4 +260,4 @@ def test_a_record_that_is_written_by_others_all_the_time_is_left_for_later(it: D
     it.ports.operations.save = lambda _: False  # type: ignore[method-assign, assignment]
 
     with pytest.raises(NotAccepted, match="written by others"):
-        begin(replace(it.stored, token="another"), World(it.ports, ACT))
+        begin(replace(it.stored, token="another"), VerbContext(it.ports, ACT))

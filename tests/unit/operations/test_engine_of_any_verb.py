@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import JobStep, Next, Outcome, Step, VerbName,
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations import engine
-from nodeheal.operations.handler import Facts, Handler, Result, World, read_time, step_result
+from nodeheal.operations.handler import Handler, OperationFacts, Result, VerbContext, read_time, step_result
 from nodeheal.operations.record import start_waiting
 from nodeheal.operations.verbs import conclude
 from nodeheal.services.jobs.job_steps import job_step_result
@@ -32,11 +32,11 @@ class Verb:
     ports: Any = field(default_factory=lambda: memory_ports(FrozenClock()))
     calls: list[str] = field(default_factory=list)
 
-    def start(self, operation: Operation, world: World) -> Operation:
+    def start(self, operation: Operation, world: VerbContext) -> Operation:
         self.calls.append("start")
         return start_waiting(operation, world.ports)
 
-    def observe(self, operation: Operation, facts: Facts) -> Result | None:
+    def observe(self, operation: Operation, facts: OperationFacts) -> Result | None:
         self.calls.append("observe")
         if not operation.answer_json and not facts.is_final:
             return None
@@ -88,7 +88,7 @@ def test_a_start_that_broke_off_is_made_again_where_the_verb_allows_it(install: 
     it = install(may_repeat=may_repeat)
     under_way(it.ports, VerbName.DIAGNOSE, state=OperationState.SENDING)
 
-    called = it.counted(lambda: engine.begin(planned(it), World(it.ports, ACT)))
+    called = it.counted(lambda: engine.begin(planned(it), VerbContext(it.ports, ACT)))
 
     assert called.count("start") == may_repeat
 
@@ -97,7 +97,7 @@ def test_a_start_that_is_through_is_not_made_again(install: Install) -> None:
     it = install(may_repeat=True)
     under_way(it.ports, VerbName.DIAGNOSE)
 
-    assert it.counted(lambda: engine.begin(planned(it), World(it.ports, ACT))) == ["observe"]
+    assert it.counted(lambda: engine.begin(planned(it), VerbContext(it.ports, ACT))) == ["observe"]
 
 
 @pytest.mark.parametrize("refreshes", [True, False])
@@ -105,7 +105,7 @@ def test_a_repeated_call_asks_the_authority_where_the_verb_says_so(install: Inst
     it = install(refreshes_when_repeated=refreshes)
     under_way(it.ports, VerbName.DIAGNOSE)
 
-    called = it.counted(lambda: engine.begin(planned(it), World(it.ports, ACT)))
+    called = it.counted(lambda: engine.begin(planned(it), VerbContext(it.ports, ACT)))
 
     assert called.count("refresh") == refreshes
 
@@ -113,7 +113,7 @@ def test_a_repeated_call_asks_the_authority_where_the_verb_says_so(install: Inst
 def test_what_was_begun_ahead_is_begun_once(install: Install) -> None:
     it = install()
     for _ in range(2):
-        engine.begin_ahead(planned(it), World(it.ports, ACT))
+        engine.begin_ahead(planned(it), VerbContext(it.ports, ACT))
 
     assert it.calls.count("start") == 1
 

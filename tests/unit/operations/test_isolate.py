@@ -14,7 +14,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.operations import isolate
 from nodeheal.operations.gang import GangFacts, GangRecord, record_of
-from nodeheal.operations.handler import World
+from nodeheal.operations.handler import VerbContext
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
 from tests.support.builders import (
@@ -65,7 +65,7 @@ def test_an_isolation_holds_a_node_that_its_own_incident_has_isolated(
 
 
 def test_a_node_whose_isolation_was_undone_is_drained_again(ports: Ports) -> None:
-    isolate.HANDLER.start(isolating(ports, **DRAINED), World(ports, ACT))
+    isolate.HANDLER.start(isolating(ports, **DRAINED), VerbContext(ports, ACT))
 
     assert scheduler_in(ports).draining == {A}
     kept = ports.nodes.get(A)
@@ -116,7 +116,7 @@ def test_only_a_new_node_that_has_a_place_needs_no_slot(
     request = operation.step.model_copy(update={"decision": decision}).model_dump_json(exclude={"task_token"})
     suspect = stored_node(ports, A)
 
-    isolate._mark(isolate._Isolation(replace(operation, request_json=request), suspect), World(ports, ACT))
+    isolate._mark(isolate._Isolation(replace(operation, request_json=request), suspect), VerbContext(ports, ACT))
 
     assert (A in ports.pools.holders("demo")) is not (is_of_new_node and has_place)
 

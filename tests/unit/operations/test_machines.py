@@ -14,9 +14,9 @@ from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.policy.policy_models import Replacement
 from nodeheal.operations import reboot, stop_start
 from nodeheal.operations import replace as replacement
-from nodeheal.operations.handler import Act, Facts, World, step_result
-from nodeheal.operations.replace import Phase as Replacing
-from nodeheal.operations.stop_start import Phase
+from nodeheal.operations.handler import NextActDue, OperationFacts, VerbContext, step_result
+from nodeheal.operations.replace import ReplacementPhase as Replacing
+from nodeheal.operations.stop_start import StopStartPhase
 from nodeheal.ports import Ports
 from nodeheal.services.saving import change_node, node_of
 from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way
@@ -44,7 +44,7 @@ def found(ports: Ports, monkeypatch: pytest.MonkeyPatch, state: str = "running",
 # Stop and start
 
 
-def stopping(ports: Ports, phase: Phase, **record: Any) -> Operation:
+def stopping(ports: Ports, phase: StopStartPhase, **record: Any) -> Operation:
     known = stop_start._Record(phase=phase, **record).model_dump_json()
     return under_way(ports, VerbName.STOP_START, node_id=A, data_json=known)
 
@@ -52,19 +52,19 @@ def stopping(ports: Ports, phase: Phase, **record: Any) -> Operation:
 @pytest.mark.parametrize(
     ("phase", "has_stopped", "state", "asked"),
     [
-        (Phase.STOPPING, False, "running", Power.STOP),  # a call broke before EC2 had taken it
-        (Phase.STOPPING, False, "stopped", Power.START),
-        (Phase.STOPPING, True, "running", Power.START),  # EC2 has not caught up with its own event
-        (Phase.STOPPED, False, "running", Power.START),
+        (StopStartPhase.STOPPING, False, "running", Power.STOP),  # a call broke before EC2 had taken it
+        (StopStartPhase.STOPPING, False, "stopped", Power.START),
+        (StopStartPhase.STOPPING, True, "running", Power.START),  # EC2 has not caught up with its own event
+        (StopStartPhase.STOPPED, False, "running", Power.START),
     ],
 )
 def test_a_repeated_call_asks_for_the_next_act(
-    ports: Ports, monkeypatch: pytest.MonkeyPatch, phase: Phase, has_stopped: bool, state: str, asked: Power
+    ports: Ports, monkeypatch: pytest.MonkeyPatch, phase: StopStartPhase, has_stopped: bool, state: str, asked: Power
 ) -> None:
     power = found(ports, monkeypatch, state)
     monkeypatch.setattr(stop_start, "why_not_act", unwanted)  # the attempt is reserved once
 
-    stop_start.HANDLER.start(stopping(ports, phase, has_stopped=has_stopped), World(ports, ACT))
+    stop_start.HANDLER.start(stopping(ports, phase, has_stopped=has_stopped), VerbContext(ports, ACT))
 
     assert power == [asked]
 
@@ -75,7 +75,9 @@ def test_a_start_that_is_repeated_keeps_the_time_of_the_first(
 ) -> None:
     found(ports, monkeypatch, "stopped")
 
-    started = stop_start.HANDLER.start(stopping(ports, Phase.STOPPED, left_at=left_at), World(ports, ACT))
+    started = stop_start.HANDLER.start(
+        stopping(ports, StopStartPhase.STOPPED, left_at=left_at), VerbContext(ports, ACT)
+    )
 
     assert isinstance(started, Operation)
     assert stop_start.read_record(started).left_at == kept
@@ -87,7 +89,7 @@ def test_a_machine_that_is_gone_after_its_stop_has_cost_its_attempt(
     found(ports, monkeypatch, "")
     monkeypatch.setattr(stop_start, "give_attempt_back", unwanted)
 
-    result = stop_start.HANDLER.start(stopping(ports, Phase.STOPPED), World(ports, ACT))
+    result = stop_start.HANDLER.start(stopping(ports, StopStartPhase.STOPPED), VerbContext(ports, ACT))
 
     assert isinstance(result, StepResult) and result.outcome is Outcome.FAILED
 
@@ -95,14 +97,14 @@ def test_a_machine_that_is_gone_after_its_stop_has_cost_its_attempt(
 @pytest.mark.parametrize(
     ("phase", "before", "state", "after"),
     [
-        (Phase.STOPPING, False, "stopped", True),
-        (Phase.STOPPING, True, "running", True),
-        (Phase.STOPPING, False, "running", False),
-        (Phase.STARTING, False, "stopped", False),
+        (StopStartPhase.STOPPING, False, "stopped", True),
+        (StopStartPhase.STOPPING, True, "running", True),
+        (StopStartPhase.STOPPING, False, "running", False),
+        (StopStartPhase.STARTING, False, "stopped", False),
     ],
 )
 def test_a_machine_has_stopped_for_us_where_ec2_says_so_after_our_stop(
-    ports: Ports, monkeypatch: pytest.MonkeyPatch, phase: Phase, before: bool, state: str, after: bool
+    ports: Ports, monkeypatch: pytest.MonkeyPatch, phase: StopStartPhase, before: bool, state: str, after: bool
 ) -> None:
     found(ports, monkeypatch, state)
 
@@ -111,32 +113,38 @@ def test_a_machine_has_stopped_for_us_where_ec2_says_so_after_our_stop(
     assert stop_start.read_record(refreshed).has_stopped is after
 
 
-def seen(ports: Ports, phase: Phase, *, is_final: bool = False, on: Any = None, **record: Any) -> Any:
+def seen(ports: Ports, phase: StopStartPhase, *, is_final: bool = False, on: Any = None, **record: Any) -> Any:
     operation = stopping(ports, phase, **record)
-    return stop_start.HANDLER.observe(operation, Facts(NOW, is_final=is_final, node=on or node(A)))
+    return stop_start.HANDLER.observe(operation, OperationFacts(NOW, is_final=is_final, node=on or node(A)))
 
 
 @pytest.mark.parametrize(
     ("phase", "record", "is_next_act"),
     [
-        (Phase.STOPPED, {}, True),
-        (Phase.STOPPING, {"has_stopped": True}, True),
-        (Phase.STOPPING, {"machine_state": "running"}, True),
-        (Phase.STOPPING, {"machine_state": "stopping"}, False),
-        (Phase.STOPPING, {"machine_state": "running", "is_stop_taken": True}, False),
-        (Phase.STARTING, {"machine_state": "stopped"}, True),
-        (Phase.STARTING, {"machine_state": "stopped", "is_start_taken": True}, False),
-        (Phase.STARTING, {"machine_state": "stopped", "is_start_taken": True, "state_code": STOPPED_BY_CALL}, False),
+        (StopStartPhase.STOPPED, {}, True),
+        (StopStartPhase.STOPPING, {"has_stopped": True}, True),
+        (StopStartPhase.STOPPING, {"machine_state": "running"}, True),
+        (StopStartPhase.STOPPING, {"machine_state": "stopping"}, False),
+        (StopStartPhase.STOPPING, {"machine_state": "running", "is_stop_taken": True}, False),
+        (StopStartPhase.STARTING, {"machine_state": "stopped"}, True),
+        (StopStartPhase.STARTING, {"machine_state": "stopped", "is_start_taken": True}, False),
+        (
+            StopStartPhase.STARTING,
+            {"machine_state": "stopped", "is_start_taken": True, "state_code": STOPPED_BY_CALL},
+            False,
+        ),
     ],
 )
-def test_when_the_next_act_is_due(ports: Ports, phase: Phase, record: dict[str, Any], is_next_act: bool) -> None:
-    assert seen(ports, phase, **record) == (Act() if is_next_act else None)
+def test_when_the_next_act_is_due(
+    ports: Ports, phase: StopStartPhase, record: dict[str, Any], is_next_act: bool
+) -> None:
+    assert seen(ports, phase, **record) == (NextActDue() if is_next_act else None)
 
 
 def test_a_machine_that_was_terminated_is_not_waited_for(ports: Ports) -> None:
-    operation = replace(stopping(ports, Phase.STARTING), is_machine_gone=True)
+    operation = replace(stopping(ports, StopStartPhase.STARTING), is_machine_gone=True)
 
-    result = stop_start.HANDLER.observe(operation, Facts(NOW, node=node(A)))
+    result = stop_start.HANDLER.observe(operation, OperationFacts(NOW, node=node(A)))
 
     assert isinstance(result, StepResult) and result.outcome is Outcome.FAILED
 
@@ -147,17 +155,17 @@ LEFT = {"left_boot_id": "boot-1", "left_at": NOW}
 @pytest.mark.parametrize(
     ("phase", "boot_id", "state", "is_final", "is_back"),
     [
-        (Phase.STARTING, "boot-2", "", False, True),
-        (Phase.STARTING, "boot-1", "", False, False),  # the old boot, reported late
-        (Phase.STOPPED, "boot-2", "running", False, True),
-        (Phase.STOPPED, "boot-2", "stopped", False, False),
-        (Phase.STOPPING, "boot-2", "running", False, False),
-        (Phase.STOPPING, "boot-2", "stopping", False, False),  # it came up before it was stopped again
-        (Phase.STOPPING, "boot-2", "stopping", True, True),
+        (StopStartPhase.STARTING, "boot-2", "", False, True),
+        (StopStartPhase.STARTING, "boot-1", "", False, False),  # the old boot, reported late
+        (StopStartPhase.STOPPED, "boot-2", "running", False, True),
+        (StopStartPhase.STOPPED, "boot-2", "stopped", False, False),
+        (StopStartPhase.STOPPING, "boot-2", "running", False, False),
+        (StopStartPhase.STOPPING, "boot-2", "stopping", False, False),  # it came up before it was stopped again
+        (StopStartPhase.STOPPING, "boot-2", "stopping", True, True),
     ],
 )
 def test_only_a_new_boot_of_a_machine_that_runs_proves_the_start(
-    ports: Ports, phase: Phase, boot_id: str, state: str, is_final: bool, is_back: bool
+    ports: Ports, phase: StopStartPhase, boot_id: str, state: str, is_final: bool, is_back: bool
 ) -> None:
     on = node(A, boot_id=boot_id, booted_at=SOON)
 
@@ -200,13 +208,13 @@ def rebooting(ports: Ports, **changes: Any) -> Operation:
 
 
 def test_a_node_that_is_still_on_its_boot_is_waited_for(ports: Ports) -> None:
-    assert reboot.HANDLER.observe(rebooting(ports), Facts(NOW, node=node(A))) is None
+    assert reboot.HANDLER.observe(rebooting(ports), OperationFacts(NOW, node=node(A))) is None
 
 
 def test_a_reboot_that_may_not_have_been_sent_is_not_taken_for_one_that_timed_out(ports: Ports) -> None:
     late = NOW + timedelta(days=1)
 
-    result = reboot.HANDLER.observe(rebooting(ports), Facts(late, is_final=True, node=node(A)))
+    result = reboot.HANDLER.observe(rebooting(ports), OperationFacts(late, is_final=True, node=node(A)))
 
     assert isinstance(result, StepResult)
     assert (result.outcome, result.reason) == (
@@ -238,8 +246,8 @@ def test_at_the_deadline_a_script_that_failed_is_told_with_what_was_waited_for(p
     record = reboot._Record(has_script_failed=True).model_dump_json()
     operation = rebooting(ports, reference="command-1", command_state="FAILED", data_json=record)
 
-    at_once = reboot.HANDLER.observe(operation, Facts(NOW, node=node(A)))
-    late = reboot.HANDLER.observe(operation, Facts(NOW, is_final=True, node=node(A)))
+    at_once = reboot.HANDLER.observe(operation, OperationFacts(NOW, node=node(A)))
+    late = reboot.HANDLER.observe(operation, OperationFacts(NOW, is_final=True, node=node(A)))
 
     assert isinstance(at_once, StepResult) and isinstance(late, StepResult)
     assert (at_once.outcome, at_once.reason) == (Outcome.FAILED, "the node refused the command or could not run it")
@@ -268,7 +276,7 @@ def test_a_replacement_that_may_not_go_on_costs_an_attempt_where_something_was_a
     monkeypatch.setattr(replacement, "why_not_act", lambda *_: "the pool is paused")
     monkeypatch.setattr(replacement, "give_attempt_back", lambda *given: back.append(given))
 
-    result = replacement.HANDLER.start(replacing(ports, phase=phase), World(ports, ACT))
+    result = replacement.HANDLER.start(replacing(ports, phase=phase), VerbContext(ports, ACT))
 
     assert isinstance(result, StepResult) and result.outcome is Outcome.REFUSED
     assert bool(back) is (phase is Replacing.NOTHING_ASKED)

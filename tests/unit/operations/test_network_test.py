@@ -12,7 +12,7 @@ from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.operations import fan_out, network_test
 from nodeheal.operations.diagnose import DiagnosisAnswer
-from nodeheal.operations.handler import Facts, World
+from nodeheal.operations.handler import OperationFacts, VerbContext
 from nodeheal.ports import Ports
 from tests.support.builders import ACT, NOW, FrozenClock, commands_in, job_under_way, memory_ports, node
 from tests.support.incident_steps import A, B
@@ -56,11 +56,11 @@ def test_a_node_in_two_pairs_at_once_need_not_be_fast(ports: Ports, is_shared: b
 def test_without_an_address_the_one_that_connects_is_not_asked(ports: Ports, role: FabricRole) -> None:
     operation = part(ports, role, address="")
 
-    network_test.HANDLER.start(operation, World(ports, ACT))
+    network_test.HANDLER.start(operation, VerbContext(ports, ACT))
 
     is_asked = role is FabricRole.SERVE
     assert [one.document for one in commands_in(ports).sent] == ["test-fabric"] * is_asked
-    result = network_test.HANDLER.observe(operation, Facts(NOW))
+    result = network_test.HANDLER.observe(operation, OperationFacts(NOW))
     assert (result is None) is is_asked
     if isinstance(result, JobResult):
         assert (result.outcome, result.reason) == (Outcome.UNKNOWN, f"no address of {A} is known")
@@ -74,7 +74,7 @@ def test_what_a_node_has_found_is_what_its_part_comes_to(ports: Ports, verdict: 
     answer = DiagnosisAnswer(verdict=verdict, failed_tests=("pingpong",), output="slow\nmore").model_dump_json()
     operation = replace(part(ports, FabricRole.CONNECT), answer_json=answer)
 
-    result = network_test.HANDLER.observe(operation, Facts(NOW))
+    result = network_test.HANDLER.observe(operation, OperationFacts(NOW))
 
     assert isinstance(result, JobResult)
     assert (result.outcome, result.reason) == (outcome, "slow (pingpong)")

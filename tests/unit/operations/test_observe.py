@@ -46,7 +46,7 @@ from nodeheal.operations import (
     watch_gang,
 )
 from nodeheal.operations.gang import GangFacts, GangRecord, record_of, refresh_ranks
-from nodeheal.operations.handler import Act, Facts, Handler, World
+from nodeheal.operations.handler import Handler, NextActDue, OperationFacts, VerbContext
 from nodeheal.operations.questions import find_question
 from nodeheal.operations.record import send
 from nodeheal.operations.verbs import conclude
@@ -81,7 +81,7 @@ SPEED = {"h2d_gib_s": 50.0}
 SLOW = {"h2d_gib_s": 25.0}
 
 
-def observed(handler: Handler, operation: Operation, facts: Facts) -> Any:
+def observed(handler: Handler, operation: Operation, facts: OperationFacts) -> Any:
     return handler.observe(operation, facts)
 
 
@@ -100,7 +100,7 @@ def diagnosing(ports: Ports, **changes: Any) -> Operation:
 def test_a_node_that_refuses_its_diagnostics_has_failed_them_at_once(ports: Ports) -> None:
     operation = diagnosing(ports, has_command_failed=True)
 
-    result = observed(diagnose.HANDLER, operation, Facts(NOW, node=node(A)))
+    result = observed(diagnose.HANDLER, operation, OperationFacts(NOW, node=node(A)))
 
     assert (result.outcome, result.reason) == (Outcome.FAILED, diagnose.REFUSED)
 
@@ -108,7 +108,7 @@ def test_a_node_that_refuses_its_diagnostics_has_failed_them_at_once(ports: Port
 def test_diagnostics_that_failed_stay_failed_however_slow_the_node_was(ports: Ports) -> None:
     operation = diagnosing(ports, answer_json=answer_of(Verdict.FAILED, SLOW))
 
-    result = observed(diagnose.HANDLER, operation, Facts(NOW, node=node(A, diagnostic_baseline=SPEED)))
+    result = observed(diagnose.HANDLER, operation, OperationFacts(NOW, node=node(A, diagnostic_baseline=SPEED)))
 
     assert result.outcome is Outcome.FAILED
 
@@ -142,7 +142,7 @@ def checking(ports: Ports, answer: str) -> Operation:
 def test_before_a_job_too_a_node_is_held_against_its_last_good_run(ports: Ports) -> None:
     operation = checking(ports, answer_of(measured=SLOW))
 
-    result = observed(check_node.HANDLER, operation, Facts(NOW, node=node(A, diagnostic_baseline=SPEED)))
+    result = observed(check_node.HANDLER, operation, OperationFacts(NOW, node=node(A, diagnostic_baseline=SPEED)))
 
     assert result.outcome is Outcome.UNKNOWN
     assert "diagnostics passed, but" in result.reason
@@ -151,7 +151,7 @@ def test_before_a_job_too_a_node_is_held_against_its_last_good_run(ports: Ports)
 @pytest.mark.parametrize(("verdict", "is_kept"), [(Verdict.OK, True), (Verdict.FAILED, False)])
 def test_a_check_that_passed_before_a_job_is_the_last_good_run(ports: Ports, verdict: Verdict, is_kept: bool) -> None:
     operation = checking(ports, answer_of(verdict, SPEED))
-    result = observed(check_node.HANDLER, operation, Facts(NOW, node=node(A)))
+    result = observed(check_node.HANDLER, operation, OperationFacts(NOW, node=node(A)))
 
     check_node.HANDLER.settle(operation, result, ports)
 
@@ -162,7 +162,7 @@ def test_a_check_that_passed_before_a_job_is_the_last_good_run(ports: Ports, ver
 
 def test_a_pass_of_an_earlier_boot_does_not_spare_the_node_its_next_check(ports: Ports) -> None:
     operation = checking(ports, answer_of())
-    result = observed(check_node.HANDLER, operation, Facts(NOW, node=node(A)))
+    result = observed(check_node.HANDLER, operation, OperationFacts(NOW, node=node(A)))
     ports.nodes.save(replace(node(A), boot_id="boot-2", version=1))
 
     check_node.HANDLER.settle(operation, result, ports)
@@ -187,7 +187,7 @@ def test_a_job_stands_in_line_once_and_its_other_operations_go_on(ports: Ports) 
     operation = await_nodes.plan(JobRequest(job_id="llama", submission=1, round=1, task_token="token"), ports)
 
     for _ in range(2):  # a call that broke off is made again
-        await_nodes.HANDLER.start(operation, World(ports, ACT))
+        await_nodes.HANDLER.start(operation, VerbContext(ports, ACT))
 
     still_open = {one.operation_id: one.token for one in ports.operations.open_of(operation.owner)}
     assert still_open == {operation.operation_id: "token", other.operation_id: "token"}
@@ -326,7 +326,7 @@ def test_of_a_job_that_has_stopped_already_no_rank_is_asked_to_stop(ports: Ports
     saved(ports, ended(run))
     operation = job_under_way(ports, VerbName.STOP_JOB, state=OperationState.PLANNED)
 
-    stop_job.HANDLER.start(operation, World(ports))
+    stop_job.HANDLER.start(operation, VerbContext(ports))
 
     after = ports.jobs.get_run("llama", 1)
     assert after is not None and after.end_awaited_by == ()
@@ -336,9 +336,9 @@ def test_of_a_job_that_has_stopped_already_no_rank_is_asked_to_stop(ports: Ports
 # The watch over a job
 
 
-def watched(ports: Ports, facts: watch_gang.WatchFacts) -> JobResult | Act | None:
+def watched(ports: Ports, facts: watch_gang.WatchFacts) -> JobResult | NextActDue | None:
     found = observed(watch_gang.HANDLER, job_under_way(ports, VerbName.WATCH_GANG), facts)
-    assert found is None or isinstance(found, JobResult | Act)
+    assert found is None or isinstance(found, JobResult | NextActDue)
     return found
 
 
@@ -383,7 +383,7 @@ def test_a_pause_that_is_over_leaves_the_jobs_summary_as_it_is(ports: Ports) -> 
     job = ports.jobs.get("llama")
     assert job is not None and ports.jobs.save(replace(job, summary="run 1 is under way"))
 
-    watch_gang.HANDLER.start(job_under_way(ports, VerbName.WATCH_GANG), World(ports))
+    watch_gang.HANDLER.start(job_under_way(ports, VerbName.WATCH_GANG), VerbContext(ports))
 
     kept = ports.jobs.get("llama")
     assert kept is not None and (kept.summary, kept.held_at) == ("run 1 is under way", None)
@@ -435,7 +435,7 @@ def test_a_job_that_is_gone_or_has_no_checkpoints_any_more_needs_no_search(ports
     assert job is not None and ports.jobs.save(replace(job, checkpoints=None))
     here = replace(ports, jobs=memory_ports().jobs) if is_gone else ports
 
-    result = find_checkpoint.HANDLER.start(operation, World(here, ACT))
+    result = find_checkpoint.HANDLER.start(operation, VerbContext(here, ACT))
 
     assert isinstance(result, JobResult)
     assert (result.outcome, result.facts) == (Outcome.DONE, None)
@@ -450,7 +450,7 @@ def test_a_node_is_asked_for_the_last_step_where_the_job_reports_steps(
 ) -> None:
     operation = searching(ports, replace(WITH_CHECKPOINTS, hang_seconds=seconds))
 
-    find_checkpoint.HANDLER.start(operation, World(ports, ACT))
+    find_checkpoint.HANDLER.start(operation, VerbContext(ports, ACT))
 
     [sent] = commands_in(ports).sent
     assert ("Progress" in sent.parameters) is is_asked
@@ -459,14 +459,14 @@ def test_a_node_is_asked_for_the_last_step_where_the_job_reports_steps(
 def test_a_search_that_is_not_answered_ends_at_its_deadline(ports: Ports) -> None:
     operation = searching(ports)
 
-    assert observed(find_checkpoint.HANDLER, operation, Facts(NOW)) is None
-    late = observed(find_checkpoint.HANDLER, operation, Facts(NOW, is_final=True))
+    assert observed(find_checkpoint.HANDLER, operation, OperationFacts(NOW)) is None
+    late = observed(find_checkpoint.HANDLER, operation, OperationFacts(NOW, is_final=True))
     assert (late.outcome, late.facts.node_id) == (Outcome.UNKNOWN, A)
 
 
 def test_a_search_for_a_job_writes_no_incidents_timeline(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
     operation = searching(ports)
-    result = observed(find_checkpoint.HANDLER, operation, Facts(NOW, is_final=True))
+    result = observed(find_checkpoint.HANDLER, operation, OperationFacts(NOW, is_final=True))
     monkeypatch.setattr(ports.incidents, "append", unwanted)
 
     find_checkpoint.HANDLER.settle(operation, result, ports)
@@ -488,7 +488,7 @@ def test_a_launch_that_is_repeated_after_a_rank_has_died_starts_nothing(
     monkeypatch.setattr(launch_gang, "is_newer_than_fault", lambda *_: False)
     monkeypatch.setattr(launch_gang, "start_ranks", unwanted)
 
-    assert isinstance(launch_gang.HANDLER.start(operation, World(ports, ACT)), Operation)
+    assert isinstance(launch_gang.HANDLER.start(operation, VerbContext(ports, ACT)), Operation)
 
 
 def test_a_run_of_another_launch_is_not_the_one_that_was_waited_for(ports: Ports) -> None:
@@ -511,7 +511,7 @@ def test_a_node_that_says_what_it_sees_has_answered(ports: Ports) -> None:
         ports, VerbName.LOOK_AT_DIRECTORY, node_id=A, answer_json=answer.model_dump_json(), data_json="{}"
     )
 
-    assert observed(look_at_directory.HANDLER, operation, Facts(NOW)).outcome is Outcome.DONE
+    assert observed(look_at_directory.HANDLER, operation, OperationFacts(NOW)).outcome is Outcome.DONE
 
 
 @pytest.mark.parametrize("state", [OperationState.SENDING, OperationState.STARTED, OperationState.DONE])
@@ -542,7 +542,7 @@ def test_only_a_wait_for_a_slot_or_a_breaker_stands_in_the_pools_line(awaited: A
     it = Incident()
     operation = wait_of(it, awaited)
 
-    started = wait.HANDLER.start(operation, World(it.ports))
+    started = wait.HANDLER.start(operation, VerbContext(it.ports))
 
     assert isinstance(started, Operation)
     assert (started.line is not None) is (awaited is not Awaited.JOB_END)
@@ -554,7 +554,7 @@ def test_a_breaker_that_was_reset_before_the_wait_was_stored_ends_it(is_open: bo
     if is_open:
         trip_breaker("demo", "so many nodes", it.ports)
 
-    started = wait.HANDLER.start(wait_of(it, Awaited.BREAKER), World(it.ports))
+    started = wait.HANDLER.start(wait_of(it, Awaited.BREAKER), VerbContext(it.ports))
 
     assert isinstance(started, Operation)
     assert started.answer_json == ("" if is_open else wait.NEWS)
@@ -575,7 +575,7 @@ def test_nodes_that_are_free_are_for_the_first_in_line(
     monkeypatch.setattr(await_nodes, "waits_before", lambda *_: first)
     operation = await_nodes.plan(JobRequest(job_id="llama", submission=1, round=1, task_token="token"), ports)
 
-    started = await_nodes.HANDLER.start(operation, World(ports, ACT))
+    started = await_nodes.HANDLER.start(operation, VerbContext(ports, ACT))
 
     assert isinstance(started, Operation)
     assert bool(started.answer_json) is not bool(first)

@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Action, Family, Verdict
 from nodeheal.domain.faults.catalog import find
 from nodeheal.parsers.dcgm_diag import parse_diagnostic
 from nodeheal.parsers.dcgm_errors import ErrorKind, kind_of, name_of
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.nvlinks import NvLinks
 from tests.support.dcgm_documents import SLOW, dcgm_4, document_4, entity, results_4, warning
 from tests.support.goldens import cut_off, golden, names
@@ -142,7 +142,7 @@ def test_no_shape_of_json_breaks_the_parser(root: object) -> None:
     assert parse_diagnostic(json.dumps({"DCGM Diagnostic": root})).verdict in (Verdict.UNKNOWN, Verdict.FAILED)
 
 
-def found(report: Report) -> list[tuple[str, str | None]]:
+def found(report: ToolReport) -> list[tuple[str, str | None]]:
     return [(finding.code, finding.component) for finding in report.findings]
 
 

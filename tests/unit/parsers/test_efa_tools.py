@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.efa_tools import EFA_COUNTERS, IB_COUNTERS, parse_efa, parse_efa_tree
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from tests.support.goldens import cut_off, golden, names
 
 ROOT = "/sys/class/infiniband"
 
 
-def found(report: Report) -> list[tuple[Family, str, str | None]]:
+def found(report: ToolReport) -> list[tuple[Family, str, str | None]]:
     return [(finding.family, finding.code, finding.component) for finding in report.findings]
 
 

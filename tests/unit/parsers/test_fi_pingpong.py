@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.parsers.fi_pingpong import Ended, is_nobody_there, parse_pingpong, read_rows
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.fi_pingpong import PingpongExit, is_nobody_there, parse_pingpong, read_rows
+from nodeheal.parsers.finding import ToolReport
 from tests.support.goldens import golden, names
 
-WELL, BADLY, HUNG = Ended(0), Ended(1), Ended(-9, 60.0)
+WELL, BADLY, HUNG = PingpongExit(0), PingpongExit(1), PingpongExit(-9, 60.0)
 
 
-def connected(text: str, ended: Ended = WELL, least: float = 0.0, errors: str = "") -> Report:
+def connected(text: str, ended: PingpongExit = WELL, least: float = 0.0, errors: str = "") -> ToolReport:
     return parse_pingpong(text, errors, ended, serves=False, least_mb_per_s=least)
 
 
@@ -52,7 +52,7 @@ def test_what_is_slower_than_was_asked_for_has_failed(least: float, verdict: Ver
         ("fi_pingpong_refused.txt", BADLY, Verdict.UNKNOWN, "does not serve"),
     ],
 )
-def test_each_end_has_its_reason(name: str, ended: Ended, verdict: Verdict, said: str) -> None:
+def test_each_end_has_its_reason(name: str, ended: PingpongExit, verdict: Verdict, said: str) -> None:
     for text, errors in ((golden(name), ""), ("", golden(name))):
         if read_rows(errors):
             continue
@@ -83,11 +83,11 @@ def test_a_test_that_hangs_has_failed_but_one_that_nobody_came_to_has_not(
         ("", WELL),
         ("bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n", WELL),
         ("fi_pingpong: invalid option -- 'I'\nUsage:\n", BADLY),
-        ("", Ended(-15)),
-        ("Segmentation fault", Ended(139)),
+        ("", PingpongExit(-15)),
+        ("Segmentation fault", PingpongExit(139)),
     ],
 )
-def test_what_proves_nothing_is_unknown(text: str, ended: Ended) -> None:
+def test_what_proves_nothing_is_unknown(text: str, ended: PingpongExit) -> None:
     assert connected(text, ended).verdict is Verdict.UNKNOWN
 
 
@@ -113,7 +113,7 @@ def test_only_a_side_that_found_nobody_is_to_try_again() -> None:
     st.booleans(),
 )
 def test_no_output_breaks_it(text: str, errors: str, code: int, hung: float, serves: bool) -> None:
-    report = parse_pingpong(text, errors, Ended(code, hung), serves, 100.0)
+    report = parse_pingpong(text, errors, PingpongExit(code, hung), serves, 100.0)
 
     assert report.reason
     if report.verdict is Verdict.OK:

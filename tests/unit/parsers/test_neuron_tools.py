@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.neuron_tools import parse_neuron, parse_neuron_tree
 from tests.support.goldens import cut_off, golden, names
 
@@ -16,7 +16,7 @@ ROOT = "/sys/devices/virtual/neuron_device"
 DEVICES = {"neuron_sysfs_healthy.txt": 2, "neuron_monitor_healthy.json": 2, "neuron_ls_healthy.json": 16}
 
 
-def found(report: Report) -> list[tuple[str, str | None, str | None]]:
+def found(report: ToolReport) -> list[tuple[str, str | None, str | None]]:
     return [(finding.code, finding.subcode, finding.component) for finding in report.findings]
 
 

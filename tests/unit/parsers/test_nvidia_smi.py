@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.finding import Report
+from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
 from tests.support.goldens import cut_off, golden, names
 
@@ -19,7 +19,7 @@ EXPECTED = {
 }
 
 
-def found(report: Report) -> list[tuple[str, str | None, str | None]]:
+def found(report: ToolReport) -> list[tuple[str, str | None, str | None]]:
     return [(finding.code, finding.subcode, finding.component) for finding in report.findings]
 
 

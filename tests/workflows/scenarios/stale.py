@@ -13,7 +13,7 @@ from nodeheal.contract.vocabulary import JobState, Step
 from nodeheal.domain.fleet.liveness import TERMINATED
 from nodeheal.operations.engine import begin
 from nodeheal.operations.find_checkpoint import plan
-from nodeheal.operations.handler import World
+from nodeheal.operations.handler import VerbContext
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.intake.wakeup import on_task_change
@@ -74,7 +74,7 @@ def _is_asked(**before: str) -> list[str]:
     it.plain.jobs.save(job)
     planned = plan(request, node(BROKEN), job, it.plain)
     it.plain.operations.save(replace(planned, **before))  # type: ignore[arg-type]
-    it.does(lambda: begin(planned, World(it.ports)))
+    it.does(lambda: begin(planned, VerbContext(it.ports)))
     asked = commands_in(it.plain).sent
     return [] if asked else ["nobody was asked, and an answer is waited for"]
 

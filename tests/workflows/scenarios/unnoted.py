@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.jobs.job import Run
-from nodeheal.operations.handler import World
+from nodeheal.operations.handler import VerbContext
 from nodeheal.operations.stop_gang import plan, stop_ranks
 from nodeheal.services.jobs.job_nodes import free_nodes, leave
 from nodeheal.services.jobs.start_gang import abandon, find_unnoted, record_run, start_ranks
@@ -98,5 +98,5 @@ def _sent_before_a_boot() -> Moment:
 def a_rank_that_was_never_noted_outlives_a_boot() -> list[str]:
     it, (_, mine) = _sent_before_a_boot(), opened()
     asks = mine.model_copy(update={"task_token": "token"})
-    it.does(lambda: stop_ranks(plan(asks, it.ports), World(it.ports, ACTS)))
+    it.does(lambda: stop_ranks(plan(asks, it.ports), VerbContext(it.ports, ACTS)))
     return _runs_on(it)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.check import CheckContext
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.runtime import probe
 from nodeheal.agent.runtime.config import AgentConfig
@@ -31,11 +31,11 @@ class Node:
     ran: list[str] = field(default_factory=list)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CheckContext:
         """As a check sees it."""
         who = ("mi-0a1b2c3d", "training", "h100", Provider.hybrid, SchedulerKind.ECS, "eu-west-1")
         config = AgentConfig(*who, accelerators=self.accelerators)
-        return Place(config, self._run, self.root / "proc", self.root / "sys", self.root / "dev")
+        return CheckContext(config, self._run, self.root / "proc", self.root / "sys", self.root / "dev")
 
     def write(self, path: str, text: str = "") -> None:
         """A file with what it says."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.checks import dcgm, gpu_count, gpu_state, neuron, nvidia_services, nvidia_smi
-from nodeheal.agent.checks.check import Check
+from nodeheal.agent.checks.check import NodeCheck
 from nodeheal.agent.runtime.thresholds import NVIDIA_SMI
 from nodeheal.domain.faults.catalog import find
 from tests.unit.agent.checks.places import Node
@@ -24,22 +24,22 @@ TOOL_SECONDS = {
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=NAMES)
-def test_a_tool_is_given_up_before_the_look_is(check: Check) -> None:
+def test_a_tool_is_given_up_before_the_look_is(check: NodeCheck) -> None:
     assert TOOL_SECONDS.get(check.name, 0.0) + 5 <= check.deadline_seconds
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=NAMES)
-def test_a_hang_is_a_fault_that_the_catalog_knows(check: Check) -> None:
+def test_a_hang_is_a_fault_that_the_catalog_knows(check: NodeCheck) -> None:
     assert check.hang is None or find(check.hang.family, check.hang.code) is not None
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=NAMES)
-def test_a_node_without_accelerators_is_told_why_it_is_not_checked(check: Check, tmp_path: Path) -> None:
+def test_a_node_without_accelerators_is_told_why_it_is_not_checked(check: NodeCheck, tmp_path: Path) -> None:
     assert check.why_not(Node(tmp_path).place)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=NAMES)
-def test_accelerators_are_given_time_to_come_up(check: Check) -> None:
+def test_accelerators_are_given_time_to_come_up(check: NodeCheck) -> None:
     assert check.settle_seconds >= 120
 
 

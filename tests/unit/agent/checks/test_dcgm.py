@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.checks import dcgm, nvlink_state
-from nodeheal.agent.checks.check import CheckResult
+from nodeheal.agent.checks.check import NodeCheckResult
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.transport.event import verdict_of
 from nodeheal.contract.vocabulary import Verdict
@@ -26,12 +26,12 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path).gpus(8, 8)
 
 
-def look(node: Node, health: Output, **state: object) -> CheckResult:
+def look(node: Node, health: Output, **state: object) -> NodeCheckResult:
     node.answers["dcgmi health -c -j"] = health
     return dcgm.look(node.place, state)
 
 
-def codes(look: CheckResult) -> list[str]:
+def codes(look: NodeCheckResult) -> list[str]:
     return [problem.finding.code for problem in look.problems]
 
 

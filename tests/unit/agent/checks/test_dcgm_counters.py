@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodeheal.agent.checks import dcgm_counters
-from nodeheal.agent.checks.check import CheckResult, Place
+from nodeheal.agent.checks.check import CheckContext, NodeCheckResult
 from nodeheal.agent.checks.dcgm_drills import note
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Action, Family, Verdict
@@ -23,7 +23,7 @@ HEADER = "#Entity         DBEVD       DBEVDEV\nID\n"
 class Dmon:
     """A dcgmi that prints what the test writes, as `dmon` does without a count."""
 
-    place: Place
+    place: CheckContext
     printed: Path
 
     def prints(self, *rows: str) -> None:
@@ -51,7 +51,7 @@ def row(gpu: int, *values: object) -> str:
     return f"{f'GPU {gpu}':16}" + "".join(f"{value!s:12}" for value in values)
 
 
-def results(dmon: Dmon, *intervals: tuple[str, ...], **state: Any) -> Iterator[CheckResult]:
+def results(dmon: Dmon, *intervals: tuple[str, ...], **state: Any) -> Iterator[NodeCheckResult]:
     """What the check yields after each interval."""
     stream = dcgm_counters.stream(dmon.place, state)
     try:
@@ -62,7 +62,7 @@ def results(dmon: Dmon, *intervals: tuple[str, ...], **state: Any) -> Iterator[C
         stream.close()
 
 
-def told(result: CheckResult) -> list[tuple[str, str | None]]:
+def told(result: NodeCheckResult) -> list[tuple[str, str | None]]:
     return [(problem.finding.code, problem.finding.component) for problem in result.happened]
 
 

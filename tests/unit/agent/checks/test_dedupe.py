@@ -9,7 +9,7 @@ import pytest
 from pynvml import NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_LIB_RM_VERSION_MISMATCH
 
 from nodeheal.agent.checks import gpu_count, gpu_state, gpu_stream, nvidia_services, nvidia_smi
-from nodeheal.agent.checks.check import CheckResult, Place, State
+from nodeheal.agent.checks.check import CheckContext, NodeCheckResult, State
 from nodeheal.agent.checks.dedupe import without_duplicates
 from nodeheal.agent.checks.gpu_reading import problem
 from nodeheal.contract.vocabulary import Family
@@ -29,12 +29,12 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return node
 
 
-def told(look: CheckResult) -> list[str]:
+def told(look: NodeCheckResult) -> list[str]:
     return [one.finding.code for one in look.problems]
 
 
-def look(code: str) -> CheckResult:
-    return CheckResult((problem(code, None, f"NVML: {code}"), problem("GPU_LOST", "0000:10:00.0", "lost")))
+def look(code: str) -> NodeCheckResult:
+    return NodeCheckResult((problem(code, None, f"NVML: {code}"), problem("GPU_LOST", "0000:10:00.0", "lost")))
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -66,7 +66,7 @@ def test_what_a_check_sees_that_is_chosen_by_name_is_left_to_it(node: Node) -> N
 def test_the_same_word_of_another_family_is_another_thing(node: Node) -> None:
     of_neuron = replace(look("x").problems[0], finding=Finding(Family.neuron, "DRIVER_NOT_LOADED", None, "no module"))
 
-    assert told(without_duplicates(CheckResult((of_neuron,)), node.place)) == ["DRIVER_NOT_LOADED"]
+    assert told(without_duplicates(NodeCheckResult((of_neuron,)), node.place)) == ["DRIVER_NOT_LOADED"]
 
 
 def test_a_doubt_that_the_look_had_itself_is_kept(node: Node) -> None:
@@ -108,5 +108,5 @@ _SENTENCES = {
 }
 
 
-def look_of(check: object, place: Place, state: State) -> CheckResult:
+def look_of(check: object, place: CheckContext, state: State) -> NodeCheckResult:
     return check.look(place, state)  # type: ignore[attr-defined,no-any-return]

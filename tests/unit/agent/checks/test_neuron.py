@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.agent.checks import neuron
-from nodeheal.agent.checks.check import CheckResult, State
+from nodeheal.agent.checks.check import NodeCheckResult, State
 from nodeheal.agent.checks.hardware import Expected
 from tests.support.goldens import golden
 from tests.unit.agent.checks.places import ABSENT, Node, says
@@ -38,11 +38,11 @@ def node(tmp_path: Path) -> Node:
     return furnish(node)
 
 
-def look(node: Node, state: State | None = None) -> CheckResult:
+def look(node: Node, state: State | None = None) -> NodeCheckResult:
     return neuron.look(node.place, state or {})
 
 
-def happened(look: CheckResult) -> list[tuple[str, str | None]]:
+def happened(look: NodeCheckResult) -> list[tuple[str, str | None]]:
     return [(problem.finding.code, problem.finding.component) for problem in look.happened]
 
 

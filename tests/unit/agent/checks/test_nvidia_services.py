@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.agent.checks import nvidia_services
-from nodeheal.agent.checks.check import CheckResult
+from nodeheal.agent.checks.check import NodeCheckResult
 from nodeheal.agent.checks.nvidia_services import FABRIC_MANAGER, IMEX, PERSISTENCE, judge_units, parse_units
 from tests.unit.agent.checks.places import HUNG, Node, says
 
@@ -37,11 +37,11 @@ def units(
     )
 
 
-def codes(look: CheckResult) -> list[str]:
+def codes(look: NodeCheckResult) -> list[str]:
     return [problem.finding.code for problem in look.problems]
 
 
-def look(node: Node) -> CheckResult:
+def look(node: Node) -> NodeCheckResult:
     return nvidia_services.look(node.place, {})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodeheal.agent.checks import nvidia_smi
-from nodeheal.agent.checks.check import CheckResult
+from nodeheal.agent.checks.check import NodeCheckResult
 from nodeheal.agent.diagnostics.bench import Output
 from tests.support.goldens import golden
 from tests.unit.agent.checks.places import ABSENT, HUNG, Node, installed, says
@@ -19,19 +19,19 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeheal.agent.checks.nvidia_smi.LIBRARY", str(tmp_path / "libnvidia-ml.so.1"))
 
 
-def look(tmp_path: Path, answer: Output) -> CheckResult:
+def look(tmp_path: Path, answer: Output) -> NodeCheckResult:
     node = Node(tmp_path, answers={"nvidia-smi -q -x": answer})
     return nvidia_smi.look(node.place, {})
 
 
-def look_beside(tmp_path: Path, answer: Output, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> CheckResult:
+def look_beside(tmp_path: Path, answer: Output, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> NodeCheckResult:
     """Where the library is there, which is this program then."""
     monkeypatch.setattr("nodeheal.agent.checks.nvidia_smi.LIBRARY", None)
     place = Node(tmp_path, answers={"nvidia-smi -q -x": answer}).place
     return nvidia_smi.look(replace(place, config=replace(place.config, **settings)), {})
 
 
-def codes(look: CheckResult) -> list[str]:
+def codes(look: NodeCheckResult) -> list[str]:
     return sorted({problem.finding.code for problem in look.problems})
 
 
