@@ -1,4 +1,4 @@
-"""The line of a pool: who goes first when a slot is free, and who is woken when the breaker is reset."""
+"""The queue and the slots of a pool: who goes first, who is woken, and which slots are given back."""
 
 from dataclasses import replace
 
