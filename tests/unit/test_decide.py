@@ -159,13 +159,6 @@ def test_diagnostics_that_hang_count_as_failed() -> None:
     assert story.next().step is Step.REPLACE
 
 
-def test_a_full_budget_leaves_the_node_alone() -> None:
-    story = Story(xid(79)).then(Outcome.REFUSED, "the disruption budget of pool demo is full: 1 of 1")
-
-    assert story.next().step is Step.ESCALATE
-    assert "budget" in story.next().reason
-
-
 def test_tasks_that_would_not_stop_do_not_keep_a_drained_node_from_its_reboot() -> None:
     story = Story(xid(79)).then(Outcome.TIMED_OUT, "rank 1 not seen to stop", facts=Isolated(is_drained=True))
 
@@ -463,16 +456,8 @@ def test_a_job_whose_restart_failed_counts_as_stopped() -> None:
     assert read_progress(story.history, ACT).has_stopped_job is True
 
 
-def test_a_fault_that_is_only_to_be_observed_touches_nothing_in_act_mode_either() -> None:
-    assert Story(xid(92)).next().ending is Ending.OBSERVED_ONLY
-
-
 def test_an_application_fault_without_a_job_of_ours_has_nothing_to_restart() -> None:
     assert Story(xid(31), job=None).next().ending is Ending.OBSERVED_ONLY
-
-
-def test_an_application_fault_whose_restart_failed_goes_to_a_human() -> None:
-    assert Story(xid(31)).then(Outcome.FAILED, "rank 1 died").next().ending is Ending.HANDED_TO_A_HUMAN
 
 
 def test_a_pool_set_to_observe_after_a_restart_is_left_to_a_human() -> None:
