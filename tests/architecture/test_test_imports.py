@@ -46,21 +46,21 @@ def folder_of(module: str) -> str:
 
 @pytest.mark.parametrize("file", FILES)
 def test_no_file_imports_a_module_of_tests(file: str) -> None:
-    imported = {name for name in imports_of_tests(file) if name.rpartition(".")[2].startswith("test_")}
+    modules = {name for name in imports_of_tests(file) if name.rpartition(".")[2].startswith("test_")}
 
-    assert not imported or file in RUNS_TESTS_OF_OTHERS, imported
+    assert not modules or file in RUNS_TESTS_OF_OTHERS, modules
 
 
 def test_builders_that_folders_share_are_in_support() -> None:
-    used = {
+    pairs = {
         (folder_of(file.removesuffix(".py")), folder_of(name))
         for file in FILES
         for name in imports_of_tests(file)
         if is_module(name)
     }
-    of_others = {(by, of) for by, of in used if of not in {by, "tests", "tests/support"} and by != "tests"}
+    foreign = {(by, of) for by, of in pairs if of not in {by, "tests", "tests/support"} and by != "tests"}
 
-    assert of_others == USES_ANOTHER_FOLDER.keys()
+    assert foreign == USES_ANOTHER_FOLDER.keys()
 
 
 def test_a_file_is_named_after_what_it_tests_and_not_after_how_it_came_about() -> None:
@@ -68,7 +68,7 @@ def test_a_file_is_named_after_what_it_tests_and_not_after_how_it_came_about() -
 
 
 def test_support_needs_no_other_folder() -> None:
-    needed = {
+    foreign = {
         (file, name)
         for file in FILES
         if file.startswith("tests/support/")
@@ -76,4 +76,4 @@ def test_support_needs_no_other_folder() -> None:
         if folder_of(name) not in {"tests", "tests/support"}
     }
 
-    assert needed == set()
+    assert foreign == set()

@@ -42,14 +42,14 @@ class EveryNoticer(Sweep):
 
     def _all_removals(self) -> Iterator[Task]:
         to_whom = self._mattering_to_any()
-        chosen = [(number, site) for number, site in enumerate(self._switch.sites) if site.where.startswith(self.only)]
-        for done, (number, site) in enumerate(chosen):
-            self._tell(f"{done} of {len(chosen)}: {site}")
+        sites = [(number, site) for number, site in enumerate(self._switch.sites) if site.where.startswith(self.only)]
+        for done, (number, site) in enumerate(sites):
+            self._tell(f"{done} of {len(sites)}: {site}")
             tests = nearest(site.module, to_whom.get(number, []), self._kept.recorded)
-            asked = tests[: round(TESTS_AT_MOST * self._effort)]
-            self.noticers[site.key], self.unasked[site.key] = [], len(tests) - len(asked)
-            if asked:
-                yield self._task(number, asked, partial(self._note_all, site), stops_at_first=False)
+            nearest_tests = tests[: round(TESTS_AT_MOST * self._effort)]
+            self.noticers[site.key], self.unasked[site.key] = [], len(tests) - len(nearest_tests)
+            if nearest_tests:
+                yield self._task(number, nearest_tests, partial(self._note_all, site), stops_at_first=False)
 
     def _note_all(self, site: Site, heard: Heard) -> None:
         names = [said["test"] for said in heard.said if said["wrong"]]
@@ -66,7 +66,7 @@ class EveryNoticer(Sweep):
 
     def write(self, path: Path = ALL_NOTICERS) -> None:
         """By guard, its noticers and how many tests were not asked; what other runs have found of others stays."""
-        known = json.loads(path.read_text("utf-8")) if path.exists() else {}
-        found = {key: {"by": names, "unasked": self.unasked[key]} for key, names in self.noticers.items()}
+        before = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        new = {key: {"by": names, "unasked": self.unasked[key]} for key, names in self.noticers.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({**known, **found}, indent=1, sort_keys=True) + "\n", "utf-8")
+        path.write_text(json.dumps({**before, **new}, indent=1, sort_keys=True) + "\n", "utf-8")

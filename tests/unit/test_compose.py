@@ -1,6 +1,5 @@
 """The email that somebody reads at night."""
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +39,6 @@ from nodeheal.services.operators.operator_guardrails import pause_node, pause_po
 from stacks.settings import Settings
 from tests.support.acts import requested
 from tests.support.builders import ACT, NOW, node, xid
-from tests.support.command_lines import must_parse
 from tests.support.fake_cluster import BROKEN, FakeCluster
 from tests.support.job_cluster import spec
 from tests.support.job_moves import broken, took
@@ -240,21 +238,6 @@ def test_a_runbook_that_stands_in_the_repository_says_so() -> None:
     mail = compose(situation, story.next(), node(), ConsoleLinks(ARN, Settings().runbook_base_url))
 
     assert "\nRunbook:\ndocs/runbooks/unknown-fault.md in the repository\n" in mail.body
-
-
-def test_every_command_in_an_email_exists_and_is_whole() -> None:
-    story = Story(xid(79)).isolated().rebooted().failed().then(Outcome.REFUSED, "no healthy spare")
-    mails = [
-        mail_of(story, HUMAN, node(state=NodeState.QUARANTINED)),
-        question(Story(xid(79))),
-        waiting(Story(xid(79)), Awaited.BREAKER),
-    ]
-
-    commands = [found for mail in mails for found in re.findall(r"\bnodeheal ((?:\S+ )*\S+)$", mail.body, re.MULTILINE)]
-
-    assert {command.split()[0] for command in commands} >= {"nodes", "incidents", "approve", "refuse", "breaker"}
-    for command in commands:
-        must_parse(command.split())
 
 
 def test_what_is_not_known_is_not_told() -> None:

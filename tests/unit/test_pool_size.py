@@ -63,18 +63,12 @@ def test_the_next_sweep_counts_again(ports: Ports) -> None:
     assert ports.pools.get(POOL).nodes == 4
 
 
-def test_an_old_count_is_not_believed(ports: Ports, clock: FrozenClock) -> None:
+@pytest.mark.parametrize(("age", "expected"), [(GOOD_FOR - timedelta(seconds=1), 1_000), (GOOD_FOR, 3)])
+def test_a_count_is_believed_until_it_is_old(ports: Ports, clock: FrozenClock, age: timedelta, expected: int) -> None:
     note_size(POOL, 1_000, ports)
-    clock.now = NOW + GOOD_FOR
+    clock.now = NOW + age
 
-    assert size(ports) == 3
-
-
-def test_a_count_is_believed_until_it_is_old(ports: Ports, clock: FrozenClock) -> None:
-    note_size(POOL, 1_000, ports)
-    clock.now = NOW + GOOD_FOR - timedelta(seconds=1)
-
-    assert size(ports) == 1_000
+    assert size(ports) == expected
 
 
 def test_the_same_count_is_renewed_before_it_is_old_and_not_every_minute(ports: Ports, clock: FrozenClock) -> None:

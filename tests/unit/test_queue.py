@@ -1,4 +1,4 @@
-"""The line of a pool: who goes first when a slot is free, and who is woken when the breaker is reset."""
+"""The queue and the slots of a pool: who goes first, who is woken, and which slots are given back."""
 
 from dataclasses import replace
 
@@ -243,39 +243,23 @@ def test_the_sweep_leaves_the_slot_of_a_node_that_is_out_of_service() -> None:
     assert it.is_waiting()
 
 
-def test_a_fault_that_is_repeated_while_its_incident_stands_in_line_does_not_use_its_turns_up() -> None:
+@pytest.mark.parametrize(
+    ("code", "verdict", "is_waiting"),
+    [(79, Verdict.FAILED, True), (63, Verdict.OK, True), (74, Verdict.FAILED, False)],
+    ids=["the same fault", "good news", "another fault"],
+)
+def test_only_another_fault_is_news_to_an_incident_that_stands_in_line(
+    code: int, verdict: Verdict, is_waiting: bool
+) -> None:
     it = Incident()
     it.ports.pools.claim("demo", B, 1)
     it.ports.nodes.save(replace(it.node(B), state=NodeState.QUARANTINED))
     waits_in_line(it)
 
     it.clock.advance(60)
-    ingest(xid(79, event_id="again", observed_at=it.clock()), it.ports, it.policy)
+    ingest(xid(code, event_id="later", verdict=verdict, observed_at=it.clock()), it.ports, it.policy)
 
-    assert it.is_waiting()
-
-
-def test_good_news_while_its_incident_stands_in_line_does_not_use_its_turns_up() -> None:
-    it = Incident()
-    it.ports.pools.claim("demo", B, 1)
-    it.ports.nodes.save(replace(it.node(B), state=NodeState.QUARANTINED))
-    waits_in_line(it)
-
-    ingest(xid(63, verdict=Verdict.OK), it.ports, it.policy)
-
-    assert it.is_waiting()
-
-
-def test_another_fault_while_its_incident_stands_in_line_is_news() -> None:
-    it = Incident()
-    it.ports.pools.claim("demo", B, 1)
-    it.ports.nodes.save(replace(it.node(B), state=NodeState.QUARANTINED))
-    waits_in_line(it)
-
-    it.clock.advance(60)
-    ingest(xid(74, observed_at=it.clock()), it.ports, it.policy)
-
-    assert not it.is_waiting()
+    assert it.is_waiting() is is_waiting
 
 
 def quarantined(ports: Ports, *names: str) -> None:

@@ -100,14 +100,14 @@ def test_a_throttled_reboot_is_asked_again() -> None:
     assert machines.rebooted == [A]
 
 
-def test_a_machine_that_is_gone_is_told_at_once() -> None:
+def test_a_machine_that_is_gone_is_told_at_once_and_costs_no_attempt() -> None:
     it, request = isolated(Provider.ec2)
     it.ports.machines.machines.clear()  # type: ignore[attr-defined]
 
     reboot_node(request, it.ports)
 
     assert (it.resumed().outcome, A in it.resumed().reason) == (Outcome.FAILED, True)
-    assert waiting(it.ports) == []
+    assert (waiting(it.ports), spent(it)) == ([], 0)
 
 
 def spent(it: Incident) -> int:
@@ -148,15 +148,6 @@ def test_a_node_that_ssm_does_not_know_is_told_at_once_and_costs_no_attempt() ->
 
     assert (it.resumed().outcome, "knows no node" in it.resumed().reason) == (Outcome.FAILED, True)
     assert (spent(it), waiting(it.ports)) == (0, [])
-
-
-def test_a_machine_that_is_gone_costs_no_attempt() -> None:
-    it, request = isolated(Provider.ec2)
-    it.ports.machines.machines.clear()  # type: ignore[attr-defined]
-
-    reboot_node(request, it.ports)
-
-    assert spent(it) == 0
 
 
 @pytest.mark.parametrize(("is_sent", "left"), [(False, 0), (True, 1)])

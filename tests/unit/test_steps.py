@@ -339,26 +339,17 @@ def test_a_reboot_that_may_have_been_sent_is_unknown() -> None:
 # Diagnostics --------------------------------------------------------------------------------------------------------
 
 
-def test_a_diagnosis_of_an_older_boot_is_no_answer() -> None:
+def test_a_diagnosis_of_an_older_boot_or_of_another_node_is_no_answer() -> None:
     it = Incident()
     it.isolate(), it.reboot()
     run_diagnostics(it.request(), it.ports, ACT)
 
     it.diagnosed(Verdict.OK, boot_id="boot-1")
+    it.diagnosed(Verdict.OK, boot_id="boot-2", name=B)
     assert it.is_waiting()
     it.diagnosed(Verdict.OK, boot_id="boot-2")
 
     assert it.resumed().outcome is Outcome.DONE
-
-
-def test_a_diagnosis_of_another_node_is_no_answer() -> None:
-    it = Incident()
-    it.isolate(), it.reboot()
-    run_diagnostics(it.request(), it.ports, ACT)
-
-    it.diagnosed(Verdict.OK, boot_id="boot-2", name=B)
-
-    assert it.is_waiting()
 
 
 @pytest.mark.parametrize(

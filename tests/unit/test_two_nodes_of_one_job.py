@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Refusal, Step
 from nodeheal.domain.recovery.incident import incident_id_of
@@ -51,21 +53,11 @@ def test_a_node_that_has_passed_its_diagnostics_since_is_fit_for_the_gang() -> N
     assert it.is_waiting()  # for the ranks, which have been started
 
 
-def test_a_node_that_only_a_human_has_leaves_the_job_to_nobody() -> None:
+@pytest.mark.parametrize("ending", [None, Ending.HANDED_TO_A_HUMAN], ids=["it broke", "a human has the node"])
+def test_a_recovery_that_has_broken_leaves_the_job_to_nobody(ending: Ending | None) -> None:
     it = healed()
     incident = it.ports.incidents.history(incident_id_of(OTHER)).incident
-    it.ports.incidents.finish(replace(incident, state=IncidentState.ESCALATED, ending=Ending.HANDED_TO_A_HUMAN))
-
-    launch_gang(it.request(), it.ports, ACT)
-
-    assert it.resumed().outcome is Outcome.REFUSED
-    assert it.resumed().facts is None
-
-
-def test_a_recovery_that_has_broken_leaves_the_job_to_nobody() -> None:
-    it = healed()
-    incident = it.ports.incidents.history(incident_id_of(OTHER)).incident
-    it.ports.incidents.finish(replace(incident, state=IncidentState.ESCALATED))
+    it.ports.incidents.finish(replace(incident, state=IncidentState.ESCALATED, ending=ending))
 
     launch_gang(it.request(), it.ports, ACT)
 

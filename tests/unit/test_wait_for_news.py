@@ -100,46 +100,22 @@ def test_the_wait_is_stored_before_the_world_is_looked_at() -> None:
     assert watched.waits_at_read[-1]
 
 
-def test_an_event_between_the_decision_and_the_wait_resumes_at_once() -> None:
+@pytest.mark.parametrize("is_late", [False, True], ids=["before the wait", "just before the wait is stored"])
+@pytest.mark.parametrize("happens", [lambda it: take(it, xid(79)), gang_stops], ids=["an event", "the job's end"])
+def test_what_happens_after_the_decision_resumes_at_once(happens: Callable[[Incident], object], is_late: bool) -> None:
     it = Incident(REMAP)
     request = it.request()
-    take(it, xid(79))
+    ports = it.ports
+    if is_late:
+        ports = replace(ports, operations=JustBefore(ports.operations, lambda: happens(it)))
+    else:
+        happens(it)
 
-    wait_for_news(request, it.ports)
+    wait_for_news(request, ports)
 
     assert it.resumed().outcome is Outcome.DONE
     assert waiting_for_news(it.id, it.ports) is None
-
-
-def test_an_event_just_before_the_wait_is_stored_resumes_at_once() -> None:
-    it = Incident(REMAP)
-    request = it.request()
-    late = replace(it.ports, operations=JustBefore(it.ports.operations, lambda: take(it, xid(79))))
-
-    wait_for_news(request, late)
-
-    assert it.resumed().outcome is Outcome.DONE
-
-
-def test_a_job_that_ended_between_the_decision_and_the_wait_resumes_at_once() -> None:
-    it = Incident(REMAP)
-    request = it.request()
-    gang_stops(it)
-
-    wait_for_news(request, it.ports)
-
-    assert it.resumed().outcome is Outcome.DONE
     assert it.request().decision.step is Step.ISOLATE
-
-
-def test_a_job_that_ends_just_before_the_wait_is_stored_resumes_at_once() -> None:
-    it = Incident(REMAP)
-    request = it.request()
-    late = replace(it.ports, operations=JustBefore(it.ports.operations, lambda: gang_stops(it)))
-
-    wait_for_news(request, late)
-
-    assert it.resumed().outcome is Outcome.DONE
 
 
 def _settling() -> Incident:
