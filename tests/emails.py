@@ -230,7 +230,7 @@ def _of_pools() -> Iterator[Kind]:
 
     def an_hour_later() -> None:
         it.clock.advance(3_600)
-        reset_breaker("demo", "ada: the switch was replaced: port 7", it.ports)
+        reset_breaker("demo", "the switch was replaced: port 7", it.ports, "ada")
 
     it.on_wait = an_hour_later
     it.reports(xid(79))

@@ -111,7 +111,7 @@ class Operators:
     def _attend(self, node_id: str | None, job_id: str | None) -> None:
         if self._ports.pools.get(self._pool).is_tripped:
             self._trace.tell("resets breaker", self._pool)
-            reset_breaker(self._pool, "ada: looked at it", self._ports)
+            reset_breaker(self._pool, "looked at it", self._ports, "ada")
         down = dict.fromkeys([*([job_id] if job_id is not None else []), *self.jobs_down()])
         if down:  # whatever the page was about: a person who sees a failed job submits it again
             self._give_up_dark_nodes()

@@ -30,14 +30,14 @@ from tests.support.recovery_story import Story
 LATER = NOW + timedelta(hours=1)
 
 
-def dropped_by_a_reset(why: str = "ada: the switch was replaced: port 7", **event: Any) -> FakeCluster:
+def dropped_by_a_reset(by: str = "ada", **event: Any) -> FakeCluster:
     """A fault has waited for the breaker for an hour, and was too old when a human reset it."""
     cluster = FakeCluster()
     trip_breaker("demo", "6 nodes of the pool fail together", cluster.ports)
 
     def an_hour_later() -> None:
         cluster.clock.advance(3_600)
-        reset_breaker("demo", why, cluster.ports)
+        reset_breaker("demo", "the switch was replaced: port 7", cluster.ports, by)
 
     cluster.on_wait = an_hour_later
     cluster.reports(xid(79, **event))
@@ -77,12 +77,7 @@ def test_drills_that_a_reset_drops_are_told_as_drills_and_apart_from_real_faults
 
 
 def test_a_reset_that_names_nobody_is_told_without_a_name() -> None:
-    assert "\nBy:" not in dropped_by_a_reset("looked at").ports.notifier.announced[1][1].body  # type: ignore[attr-defined]
-
-
-def test_a_reset_of_which_only_the_reason_is_known_has_no_name() -> None:
-    assert OPEN.reset("looked at", NOW).breaker_reset == ("", "looked at")
-    assert OPEN.breaker_reset == ("", "")
+    assert "\nBy:" not in dropped_by_a_reset(by="").ports.notifier.announced[1][1].body  # type: ignore[attr-defined]
 
 
 def test_where_nothing_older_than_the_reset_is_kept_the_reason_does_not_count_to_zero() -> None:

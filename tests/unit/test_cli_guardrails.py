@@ -168,7 +168,8 @@ def test_an_open_breaker_is_shown_and_reset(ports: Ports) -> None:
     waiting = {"waiting": ["inc-1"], "nodes": {"inc-1": "mi-1"}}
     assert shown == {"pool": "demo", "opened_at": NOW.isoformat(), "why": "6 nodes with rack r7", **waiting}
     assert said == "the breaker of pool demo is closed; 1 incident decides again; what is stale is dropped\n"
-    assert ports.pools.get("demo").breaker_reset_why.endswith(": the rack has power again")
+    pool = ports.pools.get("demo")
+    assert (pool.breaker_reset_why, pool.breaker_reset_by != "") == ("the rack has power again", True)
     assert run("breaker", "show", "demo").output == "the breaker of pool demo is closed\n"
 
 

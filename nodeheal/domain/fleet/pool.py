@@ -42,6 +42,7 @@ class Pool:
     breaker_why: str = ""
     breaker_reset_at: datetime | None = None  # what failed before the last reset trips it no more
     breaker_reset_why: str = ""
+    breaker_reset_by: str = ""  # a name; empty: nobody is named
     nodes: int = 0  # how many it had when they were last counted
     counted_at: datetime | None = None
     census: Census | None = None  # of then; kept only of a pool that is too large to be counted for a screen
@@ -56,15 +57,10 @@ class Pool:
         """Returns the pool with its breaker open. An open breaker keeps its reason, because it was paged for that."""
         return self if self.is_tripped else replace(self, breaker_opened_at=now, breaker_why=why)
 
-    def reset(self, why: str, now: datetime) -> "Pool":
-        """Returns the pool with its breaker closed by a human, with the reason."""
-        return replace(self, breaker_opened_at=None, breaker_why="", breaker_reset_at=now, breaker_reset_why=why)
-
-    @property
-    def breaker_reset(self) -> tuple[str, str]:
-        """Who has reset the breaker last, and why. An operator's reason begins with a name; empty: it names nobody."""
-        who, _, why = self.breaker_reset_why.partition(": ")
-        return (who, why) if why else ("", who)
+    def reset(self, why: str, now: datetime, by: str = "") -> "Pool":
+        """Returns the pool with its breaker closed by a human, with the reason and the name."""
+        closed = replace(self, breaker_opened_at=None, breaker_why="")
+        return replace(closed, breaker_reset_at=now, breaker_reset_why=why, breaker_reset_by=by)
 
 
 def _sum(first: Mapping[Word, int], second: Mapping[Word, int]) -> dict[Word, int]:

@@ -15,7 +15,6 @@ def compose_dropped(
     """The first dropped incident reports all of them: the others are folded into this email. Drills have their own."""
     incident = history.incident
     job = f" ({incident.job_id})" if incident.job_id else ""
-    who, why = pool.breaker_reset
     is_drill = history.is_drill
     told = (
         f"The breaker of pool {pool.name} was reset. Incidents that were too old by then are closed: nothing was done "
@@ -39,8 +38,8 @@ def compose_dropped(
             *field("Pool", pool.name),
             *(field("Drill", "every fault that this is about was injected. The open breaker was real.") * is_drill),
             *(field("Reset", f"{pool.breaker_reset_at:%Y-%m-%d %H:%M:%S} UTC") if pool.breaker_reset_at else []),
-            *(field("By", who) if who else []),
-            *(field("Why", why) if why else []),
+            *(field("By", pool.breaker_reset_by) if pool.breaker_reset_by else []),
+            *(field("Why", pool.breaker_reset_why) if pool.breaker_reset_why else []),
             *field("One of them", f"{incident.node_id}{job}: {decided.reason}"),
         ],
         severity="INFO",

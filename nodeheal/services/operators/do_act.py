@@ -73,7 +73,8 @@ def do_act(act: OperatorAct, actor: Actor, key: str, ports: Ports, policy: Recov
             is_new = close_incident(act.incident, actor.reason(act.why), ports, actor.id)
             return IncidentClosed(incident=act.incident, is_new=is_new)
         case ResetBreaker():
-            return BreakerReset(pool=act.pool, woken=reset_breaker(act.pool, actor.reason(act.why), ports))
+            woken = reset_breaker(act.pool, " ".join(act.why.split()), ports, actor.name)
+            return BreakerReset(pool=act.pool, woken=woken)
     assert_never(act)
 
 

@@ -24,7 +24,7 @@ def trip_breaker(pool: str, why: str, ports: Ports, seen: Pool | None = None) ->
     return change_pool(pool, ports, trip)
 
 
-def reset_breaker(pool: str, why: str, ports: Ports) -> int:
+def reset_breaker(pool: str, why: str, ports: Ports, by: str = "") -> int:
     """Close it, and let what waits decide again; how many incidents did. What is stale by now is dropped by them.
 
     Safe to repeat: it continues a call that crashed before it woke them. Raises ValueError for a breaker that is
@@ -32,7 +32,7 @@ def reset_breaker(pool: str, why: str, ports: Ports) -> int:
     """
     before = ports.pools.get(pool)
     if before.is_tripped:
-        change_pool(pool, ports, lambda known: known.reset(why, ports.clock()))
+        change_pool(pool, ports, lambda known: known.reset(why, ports.clock(), by))
     woken = wake_all(pool, Awaited.BREAKER, ports)
     check_reset(before, is_waited_for=bool(woken))
     return woken
