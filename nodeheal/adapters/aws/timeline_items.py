@@ -1,4 +1,8 @@
-"""Timeline entries as items of the table: the payload is JSON, beside the tag that names its type."""
+"""Timeline entries as items of the table: the payload is JSON, beside the tag that names its type.
+
+`kind` is written for functions of release 0.3.0, which may run for seconds beside new ones while a stack is updated:
+they read events, decisions and results by it, from the same `data`.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,12 +20,12 @@ from nodeheal.domain.recovery import timeline
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.timeline import PAYLOADS, Payload, TimelineEntry
 
-_TAG, _PAYLOAD = "payload_type", "payload"
+_TAG, _PAYLOAD, _KIND = "payload_type", "data", "kind"
 
 
 def fields_of_entry(entry: TimelineEntry) -> dict[str, Any]:
     """Returns the entry's attributes."""
-    fields = fields_of(replace(entry, payload=None))
+    fields = {**fields_of(replace(entry, payload=None)), _KIND: entry.kind.value, _TAG: ""}
     if entry.payload is None:
         return fields
     tag = type(entry.payload).__name__
@@ -30,10 +34,9 @@ def fields_of_entry(entry: TimelineEntry) -> dict[str, Any]:
 
 def entry_of(item: Item) -> TimelineEntry:
     """Returns the entry of an item, also of one that release 0.3.0 has written."""
-    if "kind" in item:
+    if _TAG not in item:
         return _entry_of_0_3_0(plain(item))
-    tag = item.get(_TAG, {}).get("S")
-    entry = from_item(TimelineEntry, {name: value for name, value in item.items() if name != _PAYLOAD})
+    tag, entry = item[_TAG]["S"], from_item(TimelineEntry, item)
     return replace(entry, payload=adapter_of(PAYLOADS[tag]).validate_json(item[_PAYLOAD]["S"])) if tag else entry
 
 
