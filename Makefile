@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 VENV := .venv
+# Compiled modules are kept, whatever the machine says: the tests start hundreds of programs, and compiling is most of it.
+unexport PYTHONDONTWRITEBYTECODE
 # Trust what the machine trusts: many companies' networks have a certificate of their own.
 export UV_SYSTEM_CERTS := 1
 export NODE_USE_SYSTEM_CA := 1

@@ -1,6 +1,7 @@
 """What every test runs with."""
 
 import fcntl
+import gc
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -81,6 +82,13 @@ LONG = (
 )
 # One story in the embedded cloud is always played, and one test holds that the cloud enforces IAM.
 NOT_LONG = ("tests/emulated/test_demo.py", "tests/emulated/test_cloud_iam.py")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what stands until the end of the run, all tests among it, out of each collection of garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,6 +5,7 @@ Python's `re` backtracks. Its work cannot be read from outside, so patterns are 
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from re import _constants as op  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
@@ -26,6 +27,7 @@ class Matcher:
         self.steps = 0
         self._most, self._text = most_steps, text
         self._tree, self._flags = list(parse(pattern)), pattern.flags
+        self._fits: dict[tuple[int, str], bool] = {}  # whether a class of letters, by its identity, takes a letter
 
     def search(self) -> bool:
         """Try every place, as `re.search` does."""
@@ -41,9 +43,7 @@ class Matcher:
             return then(at)
         (kind, value), rest = nodes[0], nodes[1:]
         if is_one_letter(nodes[0]):
-            return (
-                at < len(self._text) and fits(nodes[0], self._text[at], self._flags) and self._run(rest, at + 1, then)
-            )
+            return at < len(self._text) and self._takes(nodes[0], at) and self._run(rest, at + 1, then)
         match kind:
             case op.BRANCH:
                 return any(self._run([*one, *rest], at, then) for one in value[1])
@@ -67,7 +67,7 @@ class Matcher:
 
     def _letters(self, node: Node, least: int, most: int, is_greedy: bool, at: int, then: Then) -> bool:
         end = at
-        while end < len(self._text) and end - at < most and fits(node, self._text[end], self._flags):
+        while end < len(self._text) and end - at < most and self._takes(node, end):
             self._count()
             end += 1
         ends = range(at + least, end + 1)
@@ -98,12 +98,23 @@ class Matcher:
     def _width(node: Node) -> int:
         return 1 if is_one_letter(node) else 0
 
+    def _takes(self, node: Node, at: int) -> bool:
+        """Whether a node of one letter takes the letter there."""
+        letter = self._text[at]
+        if node[0] is not op.IN:
+            return fits(node, letter, self._flags)
+        key = id(node[1]), letter
+        if key not in self._fits:
+            self._fits[key] = fits(node, letter, self._flags)
+        return self._fits[key]
+
     def _count(self) -> None:
         self.steps += 1
         if self.steps > self._most:
             raise TooMuchWork
 
 
+@cache
 def parse(pattern: "re.Pattern[str] | re.Pattern[bytes]") -> Any:
     """The tree of a compiled pattern."""
     return _parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG)

@@ -5,7 +5,7 @@ agenda, so that two services see each other's partial work, as they do in an acc
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from random import Random
 from typing import Any, Protocol
 
@@ -135,13 +135,21 @@ class FaultInjectingPort:
     """A port whose calls (but the `plain` ones) may fail. Its attributes are those of the port."""
 
     def __init__(self, name: str, port: Any, injector: Injector, plain: Sequence[str] = ()) -> None:
-        self._port = port
-        for method in dir(type(port)):
-            if not method.startswith("_") and method not in plain and callable(getattr(type(port), method)):
-                setattr(self, method, with_faults(f"{name}.{method}", partial(getattr, port, method), injector))
+        self._name, self._port, self._injector = name, port, injector
+        self._may_fail = _methods_of(port.__class__).difference(plain)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._port, name)
+        """Return what the port has. A run makes thousands of worlds, so a call is wrapped when it is first used."""
+        if name not in self._may_fail:
+            return getattr(self._port, name)
+        call = with_faults(f"{self._name}.{name}", partial(getattr, self._port, name), self._injector)
+        setattr(self, name, call)
+        return call
+
+
+@cache
+def _methods_of(kind: type) -> frozenset[str]:
+    return frozenset(name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name)))
 
 
 def with_faults(name: str, find: Callable[[], Callable[..., Any]], injector: Injector) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ STEPS_PER_LETTER = 130
 DEPTH = 4
 FUNCTIONS = {"compile", "search", "match", "fullmatch", "sub", "subn", "findall", "finditer", "split"}
 ANCHORED = {"match", "fullmatch"}
+_CALLS = re.compile(rf"\bre\s*\.\s*(?:{'|'.join(sorted(FUNCTIONS - {'compile'}))})\b")
 # Held by `fullmatch` in a function that gets them (`_risen`, `check_ranks`), or by `match` in a loop.
 HANDED_ON = {"_FAULTS", "_THROTTLED", "_UNCORRECTED", "_ZERO"}
 
@@ -61,8 +62,9 @@ def within(value: object, depth: int) -> Iterator[Pattern]:
 
 def written() -> Iterator[tuple[str, Pattern]]:
     """Each pattern that is written out in a call, under the name of the function that is called."""
-    for path in sorted(Path(nodeheal.__path__[0]).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    texts = (path.read_text("utf-8") for path in sorted(Path(nodeheal.__path__[0]).rglob("*.py")))
+    for text in (text for text in texts if _CALLS.search(text)):  # most need no look at their tree
+        for node in ast.walk(ast.parse(text)):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)

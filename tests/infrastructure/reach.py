@@ -76,6 +76,7 @@ def modules() -> dict[str, ast.Module]:
     return {_dotted(path): ast.parse(path.read_text("utf-8")) for path in files}
 
 
+@cache
 def calls_of(stem: str) -> frozenset[str]:
     """`port.method` of each call that the function of this stem can reach; `document.stem` of each command.
 
@@ -144,8 +145,13 @@ def _bodies(name: str) -> list[ast.stmt]:
     return _parts(module).get(part, []) if module in modules() else []
 
 
-def _mentioned(name: str) -> Iterator[str]:
+@cache
+def _mentioned(name: str) -> frozenset[str]:
     """The functions, classes and values of ours to which this one refers."""
+    return frozenset(_mentions(name))
+
+
+def _mentions(name: str) -> Iterator[str]:
     module = name.rpartition(".")[0]
     for body in _bodies(name):
         for node in ast.walk(body):
@@ -155,7 +161,13 @@ def _mentioned(name: str) -> Iterator[str]:
                 yield f"{_imports(module).get(node.value.id, '')}.{node.attr}"
 
 
-def _calls(name: str) -> Iterator[str]:
+@cache
+def _calls(name: str) -> frozenset[str]:
+    """The calls on ports that stand in this one."""
+    return frozenset(_calls_in(name))
+
+
+def _calls_in(name: str) -> Iterator[str]:
     if name in ("lambdas.composition.policy_reader", "lambdas.composition.links"):
         yield name.rpartition(".")[2]
     if name == "lambdas.acting._remembers":

@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from cfnlint.helpers import REGIONS
-from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from stacks.settings import REPOSITORY, WITHOUT_API_DESTINATIONS
 from tests.infrastructure.cfn_lint import cfn_lint
@@ -69,6 +67,10 @@ def test_cfn_lint_finds_nothing_for_the_regions_of_china(china: Template, tmp_pa
 
 def test_cfn_lint_takes_every_kind_of_channel_in_the_regions_that_have_them(tmp_path: Path) -> None:
     """cfn-lint's own list lags behind AWS's page, so it is asked where it knows API destinations."""
+    # Here, since it loads SymPy: each worker of a run imports every file of tests.
+    from cfnlint.helpers import REGIONS
+    from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+
     template = synthesize({"nodeheal": {"channels": CHANNELS}})
     file = tmp_path / "template.json"
     file.write_text(json.dumps(template.body))

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from tests.infrastructure.synthesis import Resource, Template, synthesize
 
@@ -38,6 +37,9 @@ def deployed() -> Template:
 
 def schema(kind: str) -> dict[str, Any]:
     """The schema of a type in CloudFormation's registry, which cfn-lint carries."""
+    # Here, since it loads SymPy: each worker of a run imports every file of tests.
+    from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+
     found: dict[str, Any] = PROVIDER_SCHEMA_MANAGER.get_resource_schema("eu-central-1", kind).schema
     return found
 
