@@ -35,10 +35,9 @@ LEFT = {
     "nodeheal/domain/jobs": 15,
     "nodeheal/domain/policy": 6,
     "nodeheal/domain/review": 11,
-    "nodeheal/services": 8,
-    "nodeheal/services/intake": 25,
-    "nodeheal/services/notify": 32,
-    "nodeheal/services/operators": 28,
+    "nodeheal/services": 3,
+    "nodeheal/services/intake": 1,
+    "nodeheal/services/operators": 1,
 }
 
 
