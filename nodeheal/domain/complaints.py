@@ -94,7 +94,7 @@ def complaints_of(
     `model`: of the whole document, for the names that may have been meant. `shows_values`: only for the document of the
     person who reads it, because a message may contain a task token. `aliases`: other names of fields.
     """
-    return tuple(_complaint(one, model, shows_values, aliases) for one in error.errors())
+    return tuple(_complaint(detail, model, shows_values, aliases) for detail in error.errors())
 
 
 def _complaint(
@@ -132,13 +132,13 @@ def _complaint(
     return Complaint(place, f"{given}is not valid ({kind.replace('_', ' ')})")
 
 
-def _own_words(place: Place, said: str, model: type[BaseModel] | None) -> Complaint:
+def _own_words(place: Place, text: str, model: type[BaseModel] | None) -> Complaint:
     """A check of several fields names in its message the field that is to be changed."""
-    found = re.match(r"(\w+(?:\.[\w-]+)*): (.*)", said, re.DOTALL)
+    match = re.match(r"(\w+(?:\.[\w-]+)*): (.*)", text, re.DOTALL)
     inside = _model_at(model, place)
-    if found and inside and found[1].split(".")[0] in inside.model_fields:
-        return Complaint((*place, *found[1].split(".")), found[2])
-    return Complaint(place, said)
+    if match and inside and match[1].split(".")[0] in inside.model_fields:
+        return Complaint((*place, *match[1].split(".")), match[2])
+    return Complaint(place, text)
 
 
 def _kind(value: object) -> str:
@@ -216,7 +216,7 @@ def _model_in(kind: Any) -> type[BaseModel] | None:
     if get_origin(kind) in (dict, tuple, list):
         return None
     options = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
-    return next((found for option in options if (found := _model_in(option))), None)
+    return next((model for option in options if (model := _model_in(option))), None)
 
 
 def _paths(kind: Any) -> Iterator[tuple[str, ...]]:

@@ -6,9 +6,9 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _TENTHS_BELOW = 10  # seconds
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def counted(number: int, singular: str, many: str = "") -> str:
     """Returns `1 incident`, `2 incidents`. `many`: another plural, as in `counted(n, "node waits", "nodes wait")`."""
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
+    return f"{number} {singular if number == 1 else many or f'{singular}s'}"
 
 
 def in_hours(seconds: int) -> str:
@@ -28,13 +28,13 @@ def lasting(length: timedelta | float, *, is_short: bool = False) -> str:
     """
     seconds = max(0.0, length.total_seconds() if isinstance(length, timedelta) else length)
     if is_short:
-        unit, size = next((one for one in _UNITS if seconds >= 2 * one[1]), ("s", 1))
+        unit, size = next((unit for unit in _UNITS if seconds >= 2 * unit[1]), ("s", 1))
         return f"{int(seconds // size)}{unit[0]}"
     if seconds < _TENTHS_BELOW:
         return f"{round(seconds, 1):g} s"
     left = round(seconds)
-    told: list[str] = []
+    parts: list[str] = []
     for unit, size in (*_UNITS, ("s", 1)):
         number, left = divmod(left, size)
-        told += [f"{number} {unit}"] if number or told else []
-    return " ".join(part for part in told[:2] if not part.startswith("0 "))
+        parts += [f"{number} {unit}"] if number or parts else []
+    return " ".join(part for part in parts[:2] if not part.startswith("0 "))

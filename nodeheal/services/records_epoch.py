@@ -8,5 +8,5 @@ def refuse_if_gone_back(ports: Ports) -> None:
     """Raises NotAccepted while the records know less than has happened. As in an outage of the table, work waits."""
     marks = ports.epoch.read()
     if marks.has_gone_back:
-        told = f"the records went back to {marks.lost_since:%Y-%m-%d %H:%M:%S} UTC"
-        raise NotAccepted(f"{told}: nodeheal does nothing before `nodeheal reconcile`")
+        reason = f"the records went back to {marks.lost_since:%Y-%m-%d %H:%M:%S} UTC"
+        raise NotAccepted(f"{reason}: nodeheal does nothing before `nodeheal reconcile`")

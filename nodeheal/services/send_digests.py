@@ -28,13 +28,15 @@ def announce_digests(pools: list[str], ports: Ports, policy: RecoveryPolicy) -> 
         key = digest_key(channel, until)
         if ports.notifier.was_sent(key):
             continue
-        found = [
-            one for one in list_incidents(ports, pools, list(IncidentState), until - period) if one.opened_at < until
+        incidents = [
+            incident
+            for incident in list_incidents(ports, pools, list(IncidentState), until - period)
+            if incident.opened_at < until
         ]
-        if not found:
+        if not incidents:
             ports.notifier.mark_sent(key)  # not looked for again
             continue
-        found.reverse()  # the oldest first
-        ports.notifier.announce(INCIDENT_DIGEST, compose_digest(channel, until - period, until, found))
+        incidents.reverse()  # the oldest first
+        ports.notifier.announce(INCIDENT_DIGEST, compose_digest(channel, until - period, until, incidents))
         announced.append(key)
     return announced

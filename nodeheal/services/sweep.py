@@ -148,7 +148,7 @@ def _look_over(
 
 def _ordering(liveness_page: list[NodeLiveness]) -> set[Cluster]:
     """Return the clusters whose people may order by a node's mark, as HyperPod has it."""
-    return {one.cluster for one in liveness_page if one.provider is Provider.hyperpod and one.state not in ABSENT}
+    return {node.cluster for node in liveness_page if node.provider is Provider.hyperpod and node.state not in ABSENT}
 
 
 def _count(
@@ -173,7 +173,11 @@ def _start_what_was_lost(pool: str, ports: Ports) -> list[str]:
     """Start the workflow of incidents that have not begun. Where it runs already, starting it again does nothing."""
     now = ports.clock()
     since, until = now - timedelta(seconds=TOO_LATE_SECONDS), now - timedelta(seconds=START_SECONDS)
-    lost = [one for one in ports.fleet_index.incidents(pool, IncidentState.OPEN, since, until) if one.turn == 0]
+    lost = [
+        incident
+        for incident in ports.fleet_index.incidents(pool, IncidentState.OPEN, since, until)
+        if incident.turn == 0
+    ]
     for incident in lost:
         ports.workflows.start(incident.incident_id, incident.node_id)
     return [incident.incident_id for incident in lost]
@@ -199,13 +203,13 @@ def _from(pool: str, pools: list[str]) -> list[str]:
 
 
 def _some_of(pool: str, after: str, ports: Ports) -> tuple[list[NodeLiveness], str]:
-    found: list[NodeLiveness] = []
-    while len(found) < NODES_A_RUN:
+    nodes: list[NodeLiveness] = []
+    while len(nodes) < NODES_A_RUN:
         page, after = ports.fleet_index.liveness_page(pool, after, NODES_A_PAGE)
-        found += page
+        nodes += page
         if not after:
             break
-    return found, after
+    return nodes, after
 
 
 def _listen(
@@ -221,7 +225,7 @@ def _listen(
     done.silent += len(silent.alone) + sum(map(len, silent.waves))
     done.paged_mass_silence += [pool for wave in silent.waves if page_mass_silence(pool, wave, ports)]
     looks = LOOKS_A_RUN - len(done.heard)
-    done.heard += probe_silent_nodes([one.node_id for one in silent.alone], looks, heartbeats, ports, policy)
+    done.heard += probe_silent_nodes([node.node_id for node in silent.alone], looks, heartbeats, ports, policy)
 
 
 def page_gone_back(marks: Epoch, ports: Ports) -> bool:

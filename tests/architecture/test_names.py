@@ -29,16 +29,10 @@ COPIES_OF_THE_AGENT = {
 NO_NOUNS = ("told", "seen", "said", "found", "one")
 FOLDERS_OF_NOUNS = ("nodeheal/domain", "nodeheal/operations", "nodeheal/services")
 LEFT = {
-    "nodeheal/domain": 8,
-    "nodeheal/domain/faults": 3,
-    "nodeheal/domain/fleet": 6,
-    "nodeheal/domain/jobs": 15,
-    "nodeheal/domain/policy": 6,
-    "nodeheal/domain/review": 11,
-    "nodeheal/services": 8,
-    "nodeheal/services/intake": 25,
-    "nodeheal/services/notify": 32,
-    "nodeheal/services/operators": 28,
+    "nodeheal/domain/jobs": 1,
+    "nodeheal/domain/review": 1,
+    "nodeheal/services/intake": 1,
+    "nodeheal/services/operators": 1,
 }
 
 

@@ -238,8 +238,8 @@ def diagnose(events: Iterable[HealthEvent], policy: RecoveryPolicy, pool: str) -
                 stated.setdefault(component, []).append(fault)
     window = timedelta(seconds=policy.correlation.window_seconds)
     if stated:
-        for said in stated.values():
-            said.sort(key=lambda fault: _TIME(fault.alike[-1]), reverse=True)
+        for statements in stated.values():
+            statements.sort(key=lambda fault: _TIME(fault.alike[-1]), reverse=True)
         faults = [_as_stated(fault, stated.get(fault.event.component, []), window) for fault in faults]
     return [_as_secondary(fault, faults, window) if fault.key in _SECONDARY else fault for fault in faults]
 
@@ -278,19 +278,23 @@ def _as_stated(fault: Fault, stated: list[Fault], window: timedelta) -> Fault:
         return fault
     if fault.meaning.is_policy:
         return fault
-    for said in stated:  # newest first
-        if any(abs(s.observed_at - f.observed_at) <= window for s in said.alike for f in fault.alike):
-            if said is fault:
+    for statement in stated:  # newest first
+        if any(abs(s.observed_at - f.observed_at) <= window for s in statement.alike for f in fault.alike):
+            if statement is fault:
                 return fault
-            return fault._replace(meaning=_stated_meaning(fault.meaning, said.meaning, str(said.event.subcode)))
+            return fault._replace(
+                meaning=_stated_meaning(fault.meaning, statement.meaning, str(statement.event.subcode))
+            )
     return fault
 
 
 @lru_cache(maxsize=1024)
-def _stated_meaning(table: Meaning, said: Meaning, subcode: str) -> Meaning:
+def _stated_meaning(table: Meaning, statement: Meaning, subcode: str) -> Meaning:
     wanted = subcode.replace("_", " ").lower()
-    why = f"The driver states the recovery action itself (XID 154: {wanted}), which wins over the table. {said.why}"
-    return replace(said, title=table.title, why=why, scope=table.scope)
+    why = (
+        f"The driver states the recovery action itself (XID 154: {wanted}), which wins over the table. {statement.why}"
+    )
+    return replace(statement, title=table.title, why=why, scope=table.scope)
 
 
 def was_fault_of_job(print_of_fault: str, policy: RecoveryPolicy, pool: str) -> bool:

@@ -63,10 +63,10 @@ class Enrolment:
 
 def provider_of(node_id: str) -> Provider:
     """Returns the provider of a machine by its id. Raises ValueError for another kind of id."""
-    found = _MACHINE.fullmatch(node_id)
-    if found is None:
+    match = _MACHINE.fullmatch(node_id)
+    if match is None:
         raise ValueError(f"{node_id!r} is not the id of a machine: give i-… or mi-…")
-    return _PROVIDERS[found[1]]
+    return _PROVIDERS[match[1]]
 
 
 def registries_of(provider: Provider) -> tuple[Registry, ...]:

@@ -83,10 +83,10 @@ def apply_heartbeat(node: Node, heartbeat: Heartbeat | None, now: datetime) -> N
     """Returns the node after a heartbeat. A heartbeat of an earlier boot still shows that the machine lives."""
     if heartbeat is None or not node.has_reported:
         return node
-    seen = heartbeat.trusted_time(now)
-    if node.view(heartbeat.boot_id, seen) is BootView.PAST:
-        return node.seen(seen)
-    return node.booted(heartbeat.boot_id, seen)
+    heartbeat_at = heartbeat.trusted_time(now)
+    if node.view(heartbeat.boot_id, heartbeat_at) is BootView.PAST:
+        return node.seen(heartbeat_at)
+    return node.booted(heartbeat.boot_id, heartbeat_at)
 
 
 class Silence(Frozen):
@@ -203,20 +203,22 @@ def find_silent(nodes: Iterable[NodeLiveness], rules: Silence, breaker: Breaker,
     limit = min(breaker.limit(len(watched)), max(len(watched), 2))
     alone: list[NodeLiveness] = []
     together: list[NodeLiveness] = []
-    for one in quiet:
-        if is_silent(one, rules, now):
-            neighbours = bisect_right(times, one.last_seen + window) - bisect_left(times, one.last_seen - window)
-            (together if neighbours >= limit else alone).append(one)
+    for liveness in quiet:
+        if is_silent(liveness, rules, now):
+            neighbours = bisect_right(times, liveness.last_seen + window) - bisect_left(
+                times, liveness.last_seen - window
+            )
+            (together if neighbours >= limit else alone).append(liveness)
     return SilentNodes(tuple(reversed(alone)), tuple(_waves(together, window)))
 
 
 def _waves(in_time: Sequence[NodeLiveness], gap: timedelta) -> Iterator[tuple[NodeLiveness, ...]]:
     wave: list[NodeLiveness] = []
-    for one in in_time:
-        if wave and one.last_seen - wave[-1].last_seen > gap:
+    for liveness in in_time:
+        if wave and liveness.last_seen - wave[-1].last_seen > gap:
             yield tuple(wave)
             wave = []
-        wave.append(one)
+        wave.append(liveness)
     if wave:
         yield tuple(wave)
 

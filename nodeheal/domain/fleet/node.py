@@ -153,9 +153,9 @@ class Node:
             version=self.version,
         )
 
-    def with_resolved_faults(self, found: Mapping[str, str]) -> "Node":
+    def with_resolved_faults(self, resolved: Mapping[str, str]) -> "Node":
         """Returns the node after an incident has resolved these findings. Ids of incidents begin with their time."""
-        newest = sorted({**self.resolved_faults, **found}.items(), key=lambda one: one[1])[-RESOLVED_REMEMBERED:]
+        newest = sorted({**self.resolved_faults, **resolved}.items(), key=lambda pair: pair[1])[-RESOLVED_REMEMBERED:]
         return replace(self, resolved_faults=dict(newest))
 
     def entered(self, state: NodeState, reason: str, at: datetime) -> "Node":

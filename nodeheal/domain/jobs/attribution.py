@@ -25,7 +25,7 @@ def failed_at(run: Run) -> datetime | None:
 def rank_endings(run: Run) -> str:
     """Returns the exit codes by rank, in order of time. The first one to end is the most likely cause."""
     dated = [(task.stopped_at, task) for task in run.tasks if task.stopped_at is not None]
-    ended = sorted(dated, key=lambda one: (one[0], one[1].rank))
+    ended = sorted(dated, key=lambda pair: (pair[0], pair[1].rank))
     if not ended:
         return ""
     first = ended[0][0]

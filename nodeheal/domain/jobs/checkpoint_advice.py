@@ -94,12 +94,12 @@ def advice_of(
     lived = known.running_seconds + beside.node_seconds / job.nodes
     mtbf = mtbf_of(known.failures + beside.failures, lived) if lived > 0 else None
     restart = _restart_seconds(known)
-    told = _told_of(mtbf, beside)
+    measured = _told_of(mtbf, beside)
     why = _why_none(mtbf, write)
     if mtbf is None or write is None or why:
-        said = (*told, f"no advice on the checkpoint interval: {why}")
-        return Advice(mtbf, write, restart, every, None, None, None, None, None, said, known)
-    return _advise(job, mtbf, write, restart, every, known, told)
+        text = (*measured, f"no advice on the checkpoint interval: {why}")
+        return Advice(mtbf, write, restart, every, None, None, None, None, None, text, known)
+    return _advise(job, mtbf, write, restart, every, known, measured)
 
 
 def _why_none(mtbf: Mtbf | None, write: float | None) -> str:
@@ -158,7 +158,7 @@ def _advise(
     took: float | None,
     every: int | None,
     known: Goodput,
-    told: tuple[str, ...],
+    measured: tuple[str, ...],
 ) -> Advice:
     between, restart = mtbf.careful_seconds, took or 0.0
     costs = "no restart was measured yet, and none is counted" if took is None else f"a restart {lasting(took)}"
@@ -169,7 +169,7 @@ def _advise(
     young = young_seconds(write, between)
     advice = f"write a checkpoint every {lasting(best)} (Daly's formula; Young's gives {lasting(young)})"
     lines = [
-        *told,
+        *measured,
         f"{advice}: a write takes {lasting(write)}, {costs}; it loses {best_share:.1%} of all time",
     ]
     if every is not None and current_share is not None and saved is not None:

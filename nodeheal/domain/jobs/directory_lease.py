@@ -14,7 +14,7 @@ def lease_ancestors(directory: str) -> tuple[str, ...]:
     return tuple("/" + "/".join(parts[:depth]) for depth in range(1, len(parts)))
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(path: str, other: str) -> bool:
     """Tells whether one directory is the other, or lies in it."""
-    one, other = lease_path(one), lease_path(other)
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+    path, other = lease_path(path), lease_path(other)
+    return path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/")

@@ -19,10 +19,10 @@ def early_end(job: Job | None, run: Run, task: GangTask) -> tuple[Outcome, str]:
     """What a recovery's launch comes to, and why. It has failed where nobody looks after the job any more, and where
     the scheduler has not even started all ranks.
     """
-    told = words_of(task)
+    words = words_of(task)
     if job is None or job.is_over or was_refused(run):
-        return Outcome.FAILED, told
-    return Outcome.DONE, f"{run.job_id} was started as run {run.number}; {told}: that failure is handled next"
+        return Outcome.FAILED, words
+    return Outcome.DONE, f"{run.job_id} was started as run {run.number}; {words}: that failure is handled next"
 
 
 def words_of(task: GangTask) -> str:

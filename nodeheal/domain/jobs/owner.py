@@ -22,8 +22,8 @@ class Owner:
 
 def parse_owner(text: str) -> Owner:
     """Reads `ada@example.com`, or `Ada Lovelace <ada@example.com>`. Raises ValueError that names the text."""
-    found = _NAMED.fullmatch(text.strip())
-    name, address = (found["name"], found["address"]) if found else ("", text)
+    match = _NAMED.fullmatch(text.strip())
+    name, address = (match["name"], match["address"]) if match else ("", text)
     name, address = " ".join(name.split()).strip('"'), address.strip().lower()
     if not _ADDRESS.fullmatch(address) or len(address) > LONGEST_ADDRESS:
         raise ValueError(f"{text!r} is not an email address; give ada@example.com, or Ada Lovelace <ada@example.com>")

@@ -113,8 +113,8 @@ def _too_few(job: Job, free: Sequence[Node], verdicts: dict[str, str]) -> str:
     taken = [f"{name} {why}" for name, why in sorted(verdicts.items()) if why]
     more = f" and {len(taken) - REASONS_NAMED} more" if len(taken) > REASONS_NAMED else ""
     are = "is" if len(free) == 1 else "are"
-    told = f"{job.job_id} wants {counted(job.nodes, 'node')}{_kept(job)}; {len(free)} of pool {job.pool} {are} free"
-    return f"{told}; not free: {', '.join(taken[:REASONS_NAMED])}{more}" if taken else told
+    text = f"{job.job_id} wants {counted(job.nodes, 'node')}{_kept(job)}; {len(free)} of pool {job.pool} {are} free"
+    return f"{text}; not free: {', '.join(taken[:REASONS_NAMED])}{more}" if taken else text
 
 
 def _kept(job: Job) -> str:

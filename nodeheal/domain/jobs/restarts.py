@@ -59,15 +59,15 @@ def no_progress_reason(job: Job, runs: Sequence[Run]) -> str:
 
     A run whose beginning is not known does not count, and ends the series.
     """
-    found, allowed = job.found, job.restarts.without_progress
-    if found is None or not found.path:
+    checkpoint, allowed = job.found, job.restarts.without_progress
+    if checkpoint is None or not checkpoint.path:
         return ""
     since = job.submitted_at
     mine = [run for run in runs if since is None or run.started_at >= since]
-    alike = list(takewhile(lambda run: run.resumed_from == found.path, reversed(mine)))
+    alike = list(takewhile(lambda run: run.resumed_from == checkpoint.path, reversed(mine)))
     if len(alike) < allowed:
         return ""
     last = counted(len(alike), "run has", "runs have")
-    step = "" if found.step is None else f" (step {found.step})"
-    told = f"the last {last} begun at {found.path}{step} and written no newer checkpoint"
-    return f"{job.job_id} gets no further: {told}; no more are started (restarts.without_progress: {allowed})"
+    step = "" if checkpoint.step is None else f" (step {checkpoint.step})"
+    text = f"the last {last} begun at {checkpoint.path}{step} and written no newer checkpoint"
+    return f"{job.job_id} gets no further: {text}; no more are started (restarts.without_progress: {allowed})"

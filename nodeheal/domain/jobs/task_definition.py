@@ -27,23 +27,25 @@ class TaskDefinition:
 
     def container(self, name: str) -> Container | None:
         """Returns the container of this name."""
-        return next((one for one in self.containers if one.name == name), None)
+        return next((container for container in self.containers if container.name == name), None)
 
 
 def misfits(spec: JobSpec, definition: TaskDefinition) -> list[str]:
     """Returns why the job cannot run from it, the field first."""
-    names = [one.name for one in definition.containers]
+    names = [container.name for container in definition.containers]
     container = definition.container(spec.container)
     if container is None:
         alike = get_close_matches(spec.container, names, n=1)
         perhaps = f"; did you mean {alike[0]}?" if alike else ""
         return [f"container: {definition.name} has no container {spec.container}, but {', '.join(names)}{perhaps}"]
-    found = []
+    problems = []
     if not definition.has_host_network:
-        found.append(f"task_definition: {definition.name} must have the network mode host: ranks listen on their nodes")
+        problems.append(
+            f"task_definition: {definition.name} must have the network mode host: ranks listen on their nodes"
+        )
     if spec.accelerators and container.accelerators and spec.accelerators != container.accelerators:
         takes = counted(container.accelerators, "accelerator")
-        found.append(
+        problems.append(
             f"accelerators: {definition.name} takes {takes} on each node, and the file says {spec.accelerators}"
         )
-    return found
+    return problems

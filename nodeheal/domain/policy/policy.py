@@ -154,12 +154,12 @@ class RecoveryPolicy(Frozen):
             raise ValueError(f"accelerator_limits: {wrong[0]} is not counted by accelerator; give {given}")
         if "" in self.pools:
             raise ValueError("pools: a pool has no name")
-        seen: set[tuple[str, str]] = set()
+        keys_before: set[tuple[str, str]] = set()
         for override in self.overrides:
             keys = {(override.fault, pool) for pool in override.pools or ("",)}
-            if keys & seen:
+            if keys & keys_before:
                 raise ValueError(f"overrides: {override.fault} stands twice for the same pool")
-            seen |= keys
+            keys_before |= keys
         return self
 
     def limited_actions(self) -> list[Action]:
@@ -173,8 +173,8 @@ class RecoveryPolicy(Frozen):
 
     def override(self, fault: str, pool: str) -> Override | None:
         """Returns the override that names the fault (`family/code/subcode`) most exactly, or None."""
-        found = [(exact, o) for o in self.overrides if (exact := o.exactness(fault, pool))]
-        return max(found, key=lambda pair: pair[0])[1] if found else None
+        overrides = [(exact, o) for o in self.overrides if (exact := o.exactness(fault, pool))]
+        return max(overrides, key=lambda pair: pair[0])[1] if overrides else None
 
     def diagnostics_level_of(self, pool: str) -> int:
         """Returns the level of the pool's diagnostics."""

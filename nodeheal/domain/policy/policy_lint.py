@@ -32,7 +32,7 @@ def lint_policy(policy: RecoveryPolicy) -> Iterator[str]:
     """Yields one sentence for each, the field first."""
     pools = {"default_pool": policy.default_pool, **{f"pools.{name}": pool for name, pool in policy.pools.items()}}
     named = [*((f"pools.{name}", name) for name in policy.pools)]
-    named += [(f"overrides.{i}.pools", name) for i, one in enumerate(policy.overrides) for name in one.pools]
+    named += [(f"overrides.{i}.pools", name) for i, override in enumerate(policy.overrides) for name in override.pools]
     for field, name in named:
         yield from _of_a_name(field, name)
     for field, pool in pools.items():
@@ -94,7 +94,7 @@ def _of_deadlines(policy: RecoveryPolicy, pools: Mapping[str, PoolPolicy]) -> It
 
 
 def _of_faults(policy: RecoveryPolicy) -> Iterator[str]:
-    named = [(f"overrides.{i}.fault", one.fault) for i, one in enumerate(policy.overrides)]
+    named = [(f"overrides.{i}.fault", override.fault) for i, override in enumerate(policy.overrides)]
     named += [
         (f"correlation.secondary_faults.{i}", fault) for i, fault in enumerate(policy.correlation.secondary_faults)
     ]
@@ -110,7 +110,7 @@ def _of_faults(policy: RecoveryPolicy) -> Iterator[str]:
             continue
         known = dict.fromkeys(row.code for row in catalog().values() if row.family.value == family)
         alike = [] if code.isdigit() else get_close_matches(code, known, n=2)
-        perhaps = f"; did you mean {' or '.join(f'{family}/{one}' for one in alike)}?" if alike else ""
+        perhaps = f"; did you mean {' or '.join(f'{family}/{guess}' for guess in alike)}?" if alike else ""
         yield f"{field}: the catalog does not know {fault}{perhaps}"
 
 

@@ -56,16 +56,16 @@ class IncidentStats:
 def summarize(reviews: Sequence[Review]) -> IncidentStats:
     """Returns the statistics of these incidents."""
     real = [review for review in reviews if not review.is_drill]
-    found = [review for review in real if review.is_found]
-    of_nodes = [review for review in found if not review.is_of_program]
-    took = [seconds for review in found if (seconds := review.seconds_to_recover) is not None]
+    incidents = [review for review in real if review.is_found]
+    of_nodes = [review for review in incidents if not review.is_of_program]
+    took = [seconds for review in incidents if (seconds := review.seconds_to_recover) is not None]
     return IncidentStats(
-        incidents=len(found),
+        incidents=len(incidents),
         drills=len(reviews) - len(real),
-        asked=len(real) - len(found),
+        asked=len(real) - len(incidents),
         time_to_recover=spread(took) if took else None,
-        by_cause=_most_first(Counter(review.fault for review in found)),
-        by_ending=_most_first(Counter((review.ending or review.state).value for review in found)),
+        by_cause=_most_first(Counter(review.fault for review in incidents)),
+        by_ending=_most_first(Counter((review.ending or review.state).value for review in incidents)),
         accelerators_again=_again(Counter(review.serial for review in of_nodes if review.serial)),
         nodes_again=_again(Counter(review.node_id for review in of_nodes)),
         by_rack=_most_first(Counter(review.rack for review in of_nodes if review.rack)),

@@ -61,9 +61,9 @@ def of_decision(request: DecideRequest, decision: Decision) -> list[Measure]:
         ended = (request.result.step.value, request.result.outcome.value)
         measures.append(Measure(metrics.STEPS_ENDED, at=ended))
         # Here, and not where it is given: a link, a command and one whose wake-up was lost all come by.
-        said = request.result.facts
-        if isinstance(said, Answered):
-            measures.append(Measure(metrics.APPROVALS_ANSWERED, at=(said.answer,)))
+        facts = request.result.facts
+        if isinstance(facts, Answered):
+            measures.append(Measure(metrics.APPROVALS_ANSWERED, at=(facts.answer,)))
     if decision.escalation is Escalation.APPROVAL_IGNORED:
         measures.append(Measure(metrics.APPROVALS_LATE))
     return measures
@@ -115,5 +115,5 @@ def _phases(history: History, pool: str) -> list[Measure]:
 
 def _last_done(history: History, step: Step) -> datetime | None:
     results = [turn.result for turn in history.turns if turn.result is not None]
-    done = [found.finished_at for found in results if (found.step, found.outcome) == (step, Outcome.DONE)]
+    done = [result.finished_at for result in results if (result.step, result.outcome) == (step, Outcome.DONE)]
     return done[-1] if done else None

@@ -60,7 +60,7 @@ def part_record(serial: str, histories: Iterable[History]) -> PartRecord:
     real = sorted((h for h in histories if not h.is_drill), key=lambda h: h.incident.opened_at)
     named = [history for history in real if serial in _serials(history)]
     if not named:
-        known = sorted({found for history in real for found in _serials(history)})
+        known = sorted({number for history in real for number in _serials(history)})
         raise ValueError(f"no incident names the serial {serial!r}; {_known(known)}")
     faults = tuple(sorted((fault for h in named for fault in _faults(serial, h)), key=lambda fault: fault.at))
     reports = [e for h in named for e in h.events if e.component_serial == serial]

@@ -149,7 +149,7 @@ def review_of(history: History, accelerators: Accelerators, now: datetime) -> Re
         is_drill=history.is_drill,
         is_found=not incident.is_of_new_node and root.code != OPERATOR_REQUEST,
         is_of_program=(root.source, root.family) == (JOB_SOURCE, Family.task)
-        and not any(one.step == Step.ISOLATE for one in taken),
+        and not any(decision.step == Step.ISOLATE for decision in taken),
         asked_by_hand=root.evidence if root.code == OPERATOR_REQUEST else "",
         fault_at=root.observed_at,
         opened_at=incident.opened_at,
@@ -245,14 +245,16 @@ def lost_hours(history: History, taken: tuple[DecisionTaken, ...], accelerators:
     human gave it back, or until `now` while it is still out of service; for the others, until the incident's end. What
     the job had computed since its last checkpoint is lost too, and is not counted: nodeheal does not see it.
     """
-    stopping = [one for one in taken if one.step in _STOPPING and one.outcome not in _TOUCHED_NOTHING]
+    stopping = [
+        decision for decision in taken if decision.step in _STOPPING and decision.outcome not in _TOUCHED_NOTHING
+    ]
     if not stopping:
         return 0.0
     begun = stopping[0].at
     over = history.incident.closed_at or now
     runs_again = _done_at(taken, Step.RESTART_WORKLOAD)
     returned = _done_at(taken, Step.RETURN) or _released_at(history)
-    was_isolated = any(one.step == Step.ISOLATE for one in stopping)
+    was_isolated = any(decision.step == Step.ISOLATE for decision in stopping)
     node_until = (returned or now) if was_isolated else (runs_again or over)
     return accelerators.node * _hours(begun, node_until) + accelerators.others * _hours(begun, runs_again or over)
 
@@ -262,7 +264,7 @@ def _hours(start: datetime, end: datetime) -> float:
 
 
 def _done_at(taken: tuple[DecisionTaken, ...], step: Step) -> datetime | None:
-    done = [one.ended_at for one in taken if one.step == step and one.outcome == Outcome.DONE]
+    done = [decision.ended_at for decision in taken if decision.step == step and decision.outcome == Outcome.DONE]
     return done[-1] if done else None
 
 
@@ -296,12 +298,12 @@ def _phases(incident: Incident, taken: tuple[DecisionTaken, ...]) -> dict[str, f
 
     A step that was refused has done nothing. A wait that ended by a refusal was one.
     """
-    found = {"detected": (incident.opened_at - incident.root.observed_at).total_seconds()}
-    for one in taken:
-        is_undone = one.outcome == Outcome.REFUSED and one.step != Step.WAIT
-        if one.phase and one.ended_at is not None and not is_undone:
-            found[one.phase] = found.get(one.phase, 0.0) + (one.ended_at - one.at).total_seconds()
-    return {name: round(seconds, 3) for name, seconds in found.items()}
+    phases = {"detected": (incident.opened_at - incident.root.observed_at).total_seconds()}
+    for decision in taken:
+        is_undone = decision.outcome == Outcome.REFUSED and decision.step != Step.WAIT
+        if decision.phase and decision.ended_at is not None and not is_undone:
+            phases[decision.phase] = phases.get(decision.phase, 0.0) + (decision.ended_at - decision.at).total_seconds()
+    return {name: round(seconds, 3) for name, seconds in phases.items()}
 
 
 def evidence_of(history: History) -> Iterator[str]:

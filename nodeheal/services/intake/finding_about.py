@@ -8,7 +8,7 @@ from nodeheal.domain.fleet.node import Node
 _NO_AGENT = "none"
 
 
-def finding_about(node: Node, event_id: str, at: datetime, **said: object) -> HealthEvent:
+def finding_about(node: Node, event_id: str, at: datetime, **fields: object) -> HealthEvent:
     """The event, of the node's current boot. `said`: source, family, code, verdict and whatever else an event has."""
     known: dict[str, object] = {
         "schema_version": 1,
@@ -23,4 +23,4 @@ def finding_about(node: Node, event_id: str, at: datetime, **said: object) -> He
         "observed_at": at,
         "agent_version": node.agent_version or _NO_AGENT,
     }
-    return HealthEvent.model_validate({**known, **said})
+    return HealthEvent.model_validate({**known, **fields})

@@ -77,8 +77,8 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested
 def _note_flood(event: HealthEvent, node: Node, rate: Rate, ports: Ports) -> None:
     """Keep the first report of a window that is not taken as history: people see from it that others are missing."""
     if rate.over == 1 and not event.is_heartbeat:
-        told = "the node has sent more reports than are taken of one node; from this one on they are only counted"
-        ports.nodes.record(event, node.job_id, told)
+        text = "the node has sent more reports than are taken of one node; from this one on they are only counted"
+        ports.nodes.record(event, node.job_id, text)
 
 
 def _node_of(event: HealthEvent, ports: Ports) -> Node | None:
@@ -188,9 +188,9 @@ def is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, po
     if not climbs:
         return False
     rules, since = policy.correlation, before.incident.root.observed_at
-    found = ports.nodes.observations(node.node_id, since, node.pool, event.observed_at)
+    observations = ports.nodes.observations(node.node_id, since, node.pool, event.observed_at)
     kind = (event.node_id, event.family, event.code, event.component)
-    times = [s.at for s in found if (s.node_id, s.family, s.code, s.component) == kind and s.at > since]
+    times = [s.at for s in observations if (s.node_id, s.family, s.code, s.component) == kind and s.at > since]
     return episodes([since, *times, event.observed_at], rules.window_seconds) >= rules.repeats
 
 

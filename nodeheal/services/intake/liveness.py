@@ -49,25 +49,25 @@ def probe_silent_nodes(
 
     Records every event before it ingests the first one: a decision then sees that several nodes are silent.
     """
-    found: list[tuple[Node, HealthEvent]] = []
+    silent: list[tuple[Node, HealthEvent]] = []
     heard: list[LivenessResult] = []
     for node in islice(_still_silent(node_ids, heartbeats, ports, policy), max(looks, 0)):
-        said = [*ports.liveness_probes.ask(node), *_ask_gang(node, heartbeats, ports, policy)]
-        gone = next((one for one in said if one.gone), None)
+        answers = [*ports.liveness_probes.ask(node), *_ask_gang(node, heartbeats, ports, policy)]
+        gone = next((answer for answer in answers if answer.gone), None)
         if gone is not None:
             became = take_draft(_departed(node, gone, policy), ports, policy)
             heard.append(LivenessResult(node.node_id, gone.text, became))
         else:
-            found.append((node, _silence_event(node, said, policy)))
-    for node, event in found:
+            silent.append((node, _silence_event(node, answers, policy)))
+    for node, event in silent:
         ports.nodes.record(node.with_rack(event), node.job_id)
-    return heard + [LivenessResult(event.node_id, event.evidence, ingest(event, ports, policy)) for _, event in found]
+    return heard + [LivenessResult(event.node_id, event.evidence, ingest(event, ports, policy)) for _, event in silent]
 
 
 def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) -> bool:
     """Pages operators once that many nodes of a pool fell silent together. Touches no node. False: already paged."""
-    began = min(one.last_seen for one in company)
-    nodes = sorted(one.node_id for one in company)
+    began = min(node.last_seen for node in company)
+    nodes = sorted(node.node_id for node in company)
     many = f"{len(nodes)} nodes of pool {pool} fell silent together"
     need = "look at their network, the nodes' IAM role, and access to DynamoDB. A shared cause is likely."
     listed = command("nodeheal", "nodes", "list", pool)
@@ -83,7 +83,7 @@ def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) 
         "",
         *link("Runbook", ports.console_links.runbook(Escalation.NODES_SILENT)),
     ]
-    told = Notification(
+    notification = Notification(
         key=f"silence/{pool}/{began:%Y-%m-%dT%H}",
         subject=fit_subject(f"[nodeheal] {many}"),
         body="\n".join(body),
@@ -94,9 +94,9 @@ def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) 
         escalation=Escalation.NODES_SILENT,
         needed=(need, listed.strip()),
     )
-    if ports.notifier.was_sent(told.key):
+    if ports.notifier.was_sent(notification.key):
         return False
-    ports.notifier.announce(names.INCIDENT_ESCALATED, told)
+    ports.notifier.announce(names.INCIDENT_ESCALATED, notification)
     return True
 
 
@@ -131,8 +131,8 @@ def _ask_gang(
     # The record of a rank says that it runs until its node reports otherwise. At least one of those nodes must report.
     run_on = all(task.status == "RUNNING" for task in others)
     if run_on and any(_is_heard(task.node_id, heartbeats, ports, policy) for task in others):
-        told = counted(len(others), "other rank of its job runs", "other ranks of its job run")
-        return [ProbeAnswer("gang", is_up=True, text=told)]
+        text = counted(len(others), "other rank of its job runs", "other ranks of its job run")
+        return [ProbeAnswer("gang", is_up=True, text=text)]
     return []
 
 
@@ -157,9 +157,9 @@ def _departed(node: Node, gone: ProbeAnswer, policy: RecoveryPolicy) -> Draft:
     )
 
 
-def _silence_event(node: Node, said: Sequence[ProbeAnswer], policy: RecoveryPolicy) -> HealthEvent:
+def _silence_event(node: Node, answers: Sequence[ProbeAnswer], policy: RecoveryPolicy) -> HealthEvent:
     """Returns the event. The same silence with the same outcome always gives the same event."""
-    verdict, subcode, told = judge(said)
+    verdict, subcode, reason = judge(answers)
     last = f"{node.last_seen:%Y-%m-%d %H:%M:%S} UTC"
     fact = f"{node.node_id}|{node.boot_id}|{node.last_seen.isoformat()}|{subcode}"
     return HealthEvent(
@@ -179,7 +179,7 @@ def _silence_event(node: Node, said: Sequence[ProbeAnswer], policy: RecoveryPoli
         code=names.SILENT,
         subcode=subcode or None,
         verdict=verdict,
-        evidence=f"last heard at {last}. {told}"[:EVIDENCE_BYTES],
+        evidence=f"last heard at {last}. {reason}"[:EVIDENCE_BYTES],
     )
 
 

@@ -26,21 +26,21 @@ def enrolled_node(fact: NodeFact, ports: Ports) -> Node | None:
 
 def _enrolled_by_tag(fact: NodeFact, known: Node | None, ports: Ports) -> Node | None:
     now = ports.clock()
-    told = node_from_report(fact, now)
+    reported = node_from_report(fact, now)
     if known is not None and now - known.last_seen < timedelta(seconds=ASKED_AGAIN_SECONDS):
         return None
     pool = ports.enrolment_tags.pool_of(fact.node_id, fact.provider)
     version = known.version if known is not None else 0
     if pool is None:
-        ports.nodes.save(replace(told, state=NodeState.UNENROLLED, last_seen=now, version=version))
+        ports.nodes.save(replace(reported, state=NodeState.UNENROLLED, last_seen=now, version=version))
         return None
-    told = replace(told, pool=pool or told.pool, version=version)
+    reported = replace(reported, pool=pool or reported.pool, version=version)
     if known is None:
-        return told
+        return reported
     # Written as not heard yet, so that the store makes the pool known before its node is in it.
-    ports.nodes.save(replace(told, state=NodeState.ENROLLED))
+    ports.nodes.save(replace(reported, state=NodeState.ENROLLED))
     saved = ports.nodes.get(fact.node_id)
-    return saved.with_first_report(told) if saved is not None else None
+    return saved.with_first_report(reported) if saved is not None else None
 
 
 def node_from_report(fact: NodeFact, now: datetime) -> Node:

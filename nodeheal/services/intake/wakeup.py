@@ -63,8 +63,8 @@ def on_answer(event: NodeAnswer, ports: Ports) -> None:
     """
     is_asked_for = answered(event, ports)
     if not is_asked_for:
-        told = {"node": event.node_id, "request_id": event.request_id, "kind": event.detail_type}
-        logger.info("no operation waits for this answer: by hand, late, or told twice", extra=told)
+        fields = {"node": event.node_id, "request_id": event.request_id, "kind": event.detail_type}
+        logger.info("no operation waits for this answer: by hand, late, or told twice", extra=fields)
     # A pass that nodeheal asked for has a record of its own (`passed_at`).
     if isinstance(event, DiagnosticsFinished) and (event.verdict is not Verdict.OK or not is_asked_for):
         _record_diagnosis(event, ports)
@@ -76,11 +76,13 @@ def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
     if node is None or not node.has_reported or node.view(event.boot_id, event.observed_at) is not BootView.CURRENT:
         return
     failed = ", ".join(event.failed_tests)
-    unproven = [f"{one.check}: {one.reason or one.verdict}" for one in event.checks if one.verdict is not Verdict.OK]
+    unproven = [
+        f"{check.check}: {check.reason or check.verdict}" for check in event.checks if check.verdict is not Verdict.OK
+    ]
     reason = "; ".join(filter(None, [*unproven, failed]))[:REASON_CHARACTERS]
-    found = ReportedDiagnosis(min(event.observed_at, ports.clock()), event.verdict, reason)
-    if found != node.last_diagnosis:
-        ports.nodes.save(replace(node, last_diagnosis=found))
+    diagnosis = ReportedDiagnosis(min(event.observed_at, ports.clock()), event.verdict, reason)
+    if diagnosis != node.last_diagnosis:
+        ports.nodes.save(replace(node, last_diagnosis=diagnosis))
 
 
 def on_command_failed(node_id: str, command_id: str, ports: Ports) -> None:

@@ -198,13 +198,13 @@ def in_short(history: History, decided: Decision, left_out: str = "") -> tuple[s
     """
     root = history.incident.root
     component = "" if root.code == OPERATOR_REQUEST else root.component  # by hand, it only names the request
-    said = decided.reason.replace(f" ({left_out})", "") if left_out else decided.reason
-    after = said.removeprefix(decided.fault)
-    after = after if len(after) < len(said) else f": {said}"
-    whole = sentence(f"{decided.fault}{f' on {component}' if component else ''}{after}" if decided.fault else said)
+    reason = decided.reason.replace(f" ({left_out})", "") if left_out else decided.reason
+    after = reason.removeprefix(decided.fault)
+    after = after if len(after) < len(reason) else f": {reason}"
+    whole = sentence(f"{decided.fault}{f' on {component}' if component else ''}{after}" if decided.fault else reason)
     if len(whole) <= _LEAD_CHARACTERS:
         return whole, []
-    ends = [found.end() for found in _CLAUSE.finditer(whole, 0, _LEAD_CHARACTERS)]
+    ends = [clause.end() for clause in _CLAUSE.finditer(whole, 0, _LEAD_CHARACTERS)]
     if not ends:
         return whole, []
     lead, rest = whole[: ends[-1]].strip(" ;"), whole[ends[-1] :].strip()
@@ -248,8 +248,8 @@ def _tried_in_vain(progress: Progress, decided: Decision) -> str:
 def _timeline_of(history: History) -> list[str]:
     """What happened when, in few words: the reasons stand in the incident."""
     start = history.incident.root.observed_at
-    told = [(entry.at, _words_of(entry, history)) for entry in history.timeline]
-    lines = [f"+{lasting(at - start)}: {plain(words, 200)}" for at, words in told if words]
+    entries = [(entry.at, _words_of(entry, history)) for entry in history.timeline]
+    lines = [f"+{lasting(at - start)}: {plain(words, 200)}" for at, words in entries if words]
     left_out = len(lines) - _FIRST_LINES - _LAST_LINES
     if left_out > 0:
         lines[_FIRST_LINES:-_LAST_LINES] = [f"({left_out} more lines: the incident has them all)"]
@@ -292,7 +292,7 @@ def _details(history: History, decided: Decision, console_links: ConsoleLinks, c
     execution = console_links.incident(incident.incident_id)
     return [
         *quoted("Evidence", incident.root.evidence),
-        *(line for told in confirmations_in(history) for line in quoted("Confirmed", told)),
+        *(line for confirmation in confirmations_in(history) for line in quoted("Confirmed", confirmation)),
         *_saved(history),
         *runbook(console_links, code),
         "Incident:",
@@ -309,11 +309,18 @@ def runbook(console_links: ConsoleLinks, code: Escalation | None) -> list[str]:
 
 def _saved(history: History) -> list[str]:
     """The place of the node's evidence, for a case with the vendor: each once."""
-    told: list[str] = []
+    lines: list[str] = []
     for turn in history.turns:
-        found = turn.result.facts if turn.result is not None else None
-        if turn.result is None or not isinstance(found, EvidenceSaved) or not found.link or found.link in told:
+        evidence = turn.result.facts if turn.result is not None else None
+        if (
+            turn.result is None
+            or not isinstance(evidence, EvidenceSaved)
+            or not evidence.link
+            or evidence.link in lines
+        ):
             continue
-        told += ["Saved:" if turn.result.outcome is Outcome.DONE else "Saved (not seen to arrive in time; look there):"]
-        told += [found.link, *([found.console] if found.console else [])]
-    return told
+        lines += [
+            "Saved:" if turn.result.outcome is Outcome.DONE else "Saved (not seen to arrive in time; look there):"
+        ]
+        lines += [evidence.link, *([evidence.console] if evidence.console else [])]
+    return lines

@@ -16,7 +16,7 @@ def compose_dropped(
     incident = history.incident
     job = f" ({incident.job_id})" if incident.job_id else ""
     is_drill = history.is_drill
-    told = (
+    text = (
         f"The breaker of pool {pool.name} was reset. Incidents that were too old by then are closed: nothing was done "
         "to their nodes, and nobody has proven them. The others go on, within the budget."
     )
@@ -29,7 +29,7 @@ def compose_dropped(
         subject=f"{heading(history)} breaker reset: pool {pool.name}: what was stale by then is dropped",
         key=decided.page_key or f"breaker/{pool.name}/dropped",
         first=[
-            paragraph(told),
+            paragraph(text),
             field("Needed", nothing),
             ["To see which nodes and jobs were dropped:", dropped],
             ["To have a node that you do not trust rebooted and proven:", reboot],

@@ -109,13 +109,13 @@ def compose_cancelled(story: JobStory, owner: Owner) -> Notification:
 def compose_down(story: JobStory, owner: Owner) -> Notification:
     """It is down, or never came up, and a human has it."""
     job, what = story.job, "is down, and is not started again by itself"
-    told = f"your job {job.job_id} is down, and nodeheal does not start it again."
+    text = f"your job {job.job_id} is down, and nodeheal does not start it again."
     if not story.runs:
         what = "did not start, and is not tried again"
-        told = f"your job {job.job_id} has not started, and nodeheal does not try it again."
+        text = f"your job {job.job_id} has not started, and nodeheal does not try it again."
     need, is_to_restart = needed(story.trouble)
     body = [
-        *paragraph(told),
+        *paragraph(text),
         "",
         *labelled("Needed", need),
         *_commands(story, is_to_restart),
@@ -221,11 +221,11 @@ def _books(story: JobStory) -> list[str]:
 
 def _checkpoint(story: JobStory) -> list[str]:
     """The newest whole one that is known, of a job that has to go on."""
-    found = story.job.found
-    if found is None:
+    checkpoint = story.job.found
+    if checkpoint is None:
         return []
-    step = "" if found.step is None else f" (step {found.step})"
-    at, known = _time(found.looked_at), f"{found.path}{step}"
+    step = "" if checkpoint.step is None else f" (step {checkpoint.step})"
+    at, known = _time(checkpoint.looked_at), f"{checkpoint.path}{step}"
     if story.job.knows_where_to_go_on:
         return labelled("Checkpoint", f"{known}, the newest whole one at {at}.")
     last = f"{known} was the newest whole one at {at}, before its last start"

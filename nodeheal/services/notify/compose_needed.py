@@ -117,8 +117,12 @@ def close_command(incident: Incident) -> str:
 def missing(history: History) -> str:
     """Returns what was not available at the last try."""
     results = [turn.result for turn in history.turns if turn.result is not None]
-    found = [refused for result in results if (refused := result.refused_for(Refusal.NO_CAPACITY)) is not None]
-    return found[-1].missing.replace(".)", ")").rstrip(".") if found and found[-1].missing else "none is to be had"
+    refusals = [refused for result in results if (refused := result.refused_for(Refusal.NO_CAPACITY)) is not None]
+    return (
+        refusals[-1].missing.replace(".)", ")").rstrip(".")
+        if refusals and refusals[-1].missing
+        else "none is to be had"
+    )
 
 
 def is_isolated_by_hand(incident: Incident, decided: Decision) -> bool:
@@ -184,11 +188,13 @@ def _about_the_job(situation: Situation, decided: Decision) -> Part:
     if situation.is_fault_of_program:
         if decided.escalation in NOT_APPROVED and job is not None:
             knows = f" {owner}, if subscribed, has been told." if owner else ""
-            told = f"{job_id} is stopped: its restart was not approved. If it may run again as it was, start it.{knows}"
-            return told, [*log_of(job, situation.run), restart(job_id), *give_up(job_id)]
+            message = (
+                f"{job_id} is stopped: its restart was not approved. If it may run again as it was, start it.{knows}"
+            )
+            return message, [*log_of(job, situation.run), restart(job_id), *give_up(job_id)]
         if owner:
-            told = f"{job_id} is stopped. {owner} looks at the program, and starts it again. {TELL_OWNER}"
-            return told, [command("nodeheal", "jobs", "show", job_id)]
+            message = f"{job_id} is stopped. {owner} looks at the program, and starts it again. {TELL_OWNER}"
+            return message, [command("nodeheal", "jobs", "show", job_id)]
         again = [restart(job_id)] if job is not None else []
         look = f"{job_id} is stopped. Look at its program, then start it again"
         left = give_up(job_id) if again else []
@@ -196,8 +202,8 @@ def _about_the_job(situation: Situation, decided: Decision) -> Part:
         return f"{look}{what}", [*log_of(job, situation.run), *again, *left]
     if job is not None:
         knows = f" {owner}, if subscribed, has been told that you do." if owner else ""
-        told = f"{job_id} is stopped. Start it again when it has enough healthy nodes.{knows}"
-        return told, [healthy, restart(job_id), *give_up(job_id)]
+        message = f"{job_id} is stopped. Start it again when it has enough healthy nodes.{knows}"
+        return message, [healthy, restart(job_id), *give_up(job_id)]
     return f"{job_id} is stopped. Start it again, the way it was first started, when it has enough healthy nodes:", [
         healthy
     ]

@@ -117,9 +117,9 @@ def compose_runs_again(about: About) -> Notification:
     where = nodes_in_words(about.run)
     lost = f"{lost_work_text(about.job, about.before, about.run)}."
     lost += " Its log says at which step it goes on." if about.run.resumed_step is None else ""
-    told = f"your job {about.job.job_id} has been running again since {since:%Y-%m-%d %H:%M:%S} UTC, after {down} down."
+    text = f"your job {about.job.job_id} has been running again since {since:%Y-%m-%d %H:%M:%S} UTC, after {down} down."
     body = [
-        *paragraph(told),
+        *paragraph(text),
         "",
         *_needed_after_restart(about),
         "",
@@ -162,8 +162,8 @@ def _needed_when_down(about: About, decided: Decision) -> list[str]:
         shown = log_of(job, about.run) or log_of(job, about.before)
         trouble = Trouble.NOT_APPROVED if decided.escalation in NOT_APPROVED else Trouble.PROGRAM_FAILS
         return [*field("Needed", needed(trouble)[0]), *shown, restart(job.job_id)]
-    told = "nothing now. The operators have been told: they start it again when it has enough healthy nodes."
-    return field("Needed", told)
+    text = "nothing now. The operators have been told: they start it again when it has enough healthy nodes."
+    return field("Needed", text)
 
 
 def _letter(about: About, phase: Phase, what: str, body: list[str]) -> Notification:
@@ -204,7 +204,9 @@ def _what_broke(about: About) -> str:
     if about.fault.is_by_hand or not about.situation.is_fault_of_program:
         return how_it_broke(about.history, about.fault)
     root = about.history.incident.root
-    broke = next((one for run in (about.run, about.before) if run is not None and (one := first_failure(run))), None)
+    broke = next(
+        (failure for run in (about.run, about.before) if run is not None and (failure := first_failure(run))), None
+    )
     if broke is None or root.family is not Family.task or broke.task.node_id != root.node_id:
         return f"At {root.observed_at:%Y-%m-%d %H:%M:%S} UTC its rank on {root.node_id} failed: {about.fault.title}."
     return f"At {broke.task.stopped_at or root.observed_at:%Y-%m-%d %H:%M:%S} UTC its {broke.words}."
@@ -235,9 +237,9 @@ def _why_moved(about: About) -> str:
     """Who has taken the node's place, and why the job did not wait for it."""
     before = {task.node_id for task in about.before.tasks} if about.before is not None else set()
     new = [task.node_id for task in about.run.tasks if task.node_id not in before]
-    said = [t.decision.reason for t in about.history.turns if t.decision.is_move and t.decision.action is not None]
+    reasons = [t.decision.reason for t in about.history.turns if t.decision.is_move and t.decision.action is not None]
     taken = f"{' and '.join(new)} has taken its place" if len(new) == 1 else "Other nodes have taken its place"
-    return f"{taken}, after passing diagnostics. {said[-1] if said else ''}".rstrip() + ("." if said else "")
+    return f"{taken}, after passing diagnostics. {reasons[-1] if reasons else ''}".rstrip() + ("." if reasons else "")
 
 
 def _healed_by(progress: Progress) -> str:

@@ -9,7 +9,7 @@ from nodeheal.services.notify.layout import command, field, paragraph, quoted
 def compose_unconfirmed(lost: Notification) -> Notification:
     """One for each job of an owner who cannot be reached. `lost`: the first email that was not delivered."""
     owner, job_id = lost.owner or "nobody", lost.job_id or "a job"
-    told = (
+    text = (
         f"{owner} owns {job_id} and gets no email about it: the address was never subscribed, or did not confirm its"
         " subscription. Until then, what nodeheal writes to it is lost, and you are told of this job."
     )
@@ -19,7 +19,7 @@ def compose_unconfirmed(lost: Notification) -> Notification:
     )
     again = command("nodeheal", "owners", "subscribe", owner)
     body = [
-        *paragraph(told),
+        *paragraph(text),
         "",
         *field("Needed", need),
         again,

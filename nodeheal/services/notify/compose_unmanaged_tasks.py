@@ -11,13 +11,13 @@ from nodeheal.services.notify.layout import field
 _MAY_HAVE_HAPPENED = (Outcome.TIMED_OUT, Outcome.UNKNOWN)
 
 
-def fate_of_unmanaged_tasks(situation: Situation, said: str) -> list[str]:
-    """A line for each, but for what is `said` of them already. Empty where there were none."""
+def fate_of_unmanaged_tasks(situation: Situation, body: str) -> list[str]:
+    """A line for each, but for those that `body` has already. Empty where there were none."""
     timeline = situation.history.timeline
     left, step = tasks_left_running(timeline), _that_ended_them(situation.progress)
-    told = [f"task {unmanaged_task} {_fate(step)}" for unmanaged_task in left]
-    told += [*tasks_gone(timeline), *restart_reports(timeline)]
-    return [line for text in told if text not in said for line in field("Others", f"{text}.")]
+    lines = [f"task {unmanaged_task} {_fate(step)}" for unmanaged_task in left]
+    lines += [*tasks_gone(timeline), *restart_reports(timeline)]
+    return [line for text in lines if text not in body for line in field("Others", f"{text}.")]
 
 
 def needed_for_unmanaged_tasks(situation: Situation) -> str:

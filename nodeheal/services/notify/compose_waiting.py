@@ -124,8 +124,8 @@ def _compose_turn(history: History, decision: Decision, due: datetime, console_l
 def _why_missing(history: History) -> str:
     """What the last try of a replacement has said, which stands under what is needed."""
     results = [turn.result for turn in history.turns if turn.result is not None]
-    found = [result.reason for result in results if result.refused_for(Refusal.NO_CAPACITY)]
-    return found[-1] if found else ""
+    reasons = [result.reason for result in results if result.refused_for(Refusal.NO_CAPACITY)]
+    return reasons[-1] if reasons else ""
 
 
 def _compose_breaker(history: History, decision: Decision, console_links: ConsoleLinks) -> Notification:

@@ -86,10 +86,10 @@ def report_storm(ports: Ports) -> list[str]:
     for minutes in range(1, STORM_MINUTES + 1):
         minute = this_minute - timedelta(minutes=minutes)
         folded = max(ports.notifier.folded(minute, channel) for channel in topics)
-        told = compose_storm(minute, folded) if folded else None
-        if told is not None and not ports.notifier.was_sent(told.key):
-            ports.notifier.announce(INCIDENT_ESCALATED, told)
-            announced.append(told.key)
+        storm = compose_storm(minute, folded) if folded else None
+        if storm is not None and not ports.notifier.was_sent(storm.key):
+            ports.notifier.announce(INCIDENT_ESCALATED, storm)
+            announced.append(storm.key)
     return announced
 
 

@@ -18,7 +18,7 @@ def plain(text: str, characters: int = 2_000) -> str:
     """The text on one line, printable, of bounded length, and without a link or a label that asks for something."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     for broken in (_LINKS, _LABELS):
-        line = broken.sub(lambda found: f"{found[0][:-1]}[{found[0][-1]}]", line)
+        line = broken.sub(lambda match: f"{match[0][:-1]}[{match[0][-1]}]", line)
     return line if len(line) <= characters else f"{line[:characters]} ..."
 
 

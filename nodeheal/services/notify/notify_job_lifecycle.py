@@ -80,9 +80,9 @@ def runs_of_submission(job: Job, ports: Ports) -> list[Run]:
 
 def _notify(compose: Callable[[], list[Notification | None]], ports: Ports) -> str:
     try:
-        for told in compose():
-            if told is not None:
-                ports.notifier.announce(JOB_NEWS, told)
+        for notification in compose():
+            if notification is not None:
+                ports.notifier.announce(JOB_NEWS, notification)
     except Exception as error:  # an email that is lost costs a question; stopping here would cost the job
         return f"; and nobody could be told: {error}"[:_WORDS]
     return ""

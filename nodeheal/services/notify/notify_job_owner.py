@@ -87,9 +87,9 @@ def _notify(history: History, ports: Ports, compose: Callable[[], Notification |
 
 def _announce(history: History, job: str, ports: Ports, compose: Callable[[], Notification | None]) -> None:
     try:
-        told = compose()
-        if told is not None:
-            ports.notifier.announce(JOB_NEWS, told)
+        notification = compose()
+        if notification is not None:
+            ports.notifier.announce(JOB_NEWS, notification)
     except Exception as error:  # an email that is lost costs a question; stopping here would cost the recovery
         now, text = ports.clock(), f"the owner of {job} could not be told: {error}"[:_WORDS]
         entry = TimelineEntry(now, f"owner-not-told-{now:%Y%m%dT%H%M%S%f}", text)
@@ -141,5 +141,5 @@ def _run_before(run: Run, ports: Ports) -> Run | None:
     """Returns the last run that computed: later launches that broke off have not."""
     numbers = range(run.number - 1, max(0, run.number - 1 - _LAUNCHES), -1)
     earlier = [ports.jobs.get_run(run.job_id, number) for number in numbers]
-    ran = [one for one in earlier if one is not None and one.running_since is not None]
+    ran = [earlier_run for earlier_run in earlier if earlier_run is not None and earlier_run.running_since is not None]
     return (ran or earlier or [None])[0]

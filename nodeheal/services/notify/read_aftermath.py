@@ -32,8 +32,8 @@ def which_restart(job: Job | None, incident: Incident, ports: Ports) -> str:
     spent = ports.attempts.spent(scope, limit)[limit.group]
     often = f"It was restart {spent} of {limit.limit} in {limit.window_seconds / 3600:g} h"
     then = "That was the last: the" if spent >= limit.limit else f"When {all_of(limit.limit)} are used, the"
-    told = f"{often} after a failure of the program's own (restarts.of_application)"
-    return f"{told}. {then} next failure is not restarted, and goes to a human."
+    text = f"{often} after a failure of the program's own (restarts.of_application)"
+    return f"{text}. {then} next failure is not restarted, and goes to a human."
 
 
 def _blocked(aftermath: Aftermath, situation: Situation, ports: Ports) -> Aftermath:

@@ -21,8 +21,8 @@ def warn_job(request: StepRequest, ports: Ports) -> None:
     if not decided.checkpoint_seconds or job is None or run is None or not run.is_running:
         return
     now = ports.clock()
-    told = f"{job.job_id} is asked for a checkpoint now: {decided.fault}"
-    entry = TimelineEntry(now, f"{WARNED}-{run.number}-{decided.fault[:80]}", told)
+    text = f"{job.job_id} is asked for a checkpoint now: {decided.fault}"
+    entry = TimelineEntry(now, f"{WARNED}-{run.number}-{decided.fault[:80]}", text)
     if not ports.incidents.append(request.incident_id, entry):
         return
     known = (ports.nodes.get(task.node_id) for task in run.tasks)

@@ -49,9 +49,9 @@ def answer_approval(
     if answer is Answer.approve and (paused := why_paused(incident, ports)):
         open_until = f"the question stays open until {asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC"
         return _refuse(question, answer, who, f"{paused}, so a yes would do nothing now; {open_until}", ports)
-    said = f"{_SAID[answer]} by {who}{f': {why}' if why else ''}"
+    line = f"{_SAID[answer]} by {who}{f': {why}' if why else ''}"
     now, turn, entry_id = ports.clock(), question.turn - 1, _entry_id(question)
-    entry = TimelineEntry(now, entry_id, said, ApprovalAnswered(answer), turn, actor=actor)
+    entry = TimelineEntry(now, entry_id, line, ApprovalAnswered(answer), turn, actor=actor)
     is_new = ports.incidents.append(question.incident_id, entry)
     timeline = ports.incidents.history(question.incident_id).timeline
     first = next((known for known in timeline if known.entry_id == entry_id), entry)
@@ -63,7 +63,7 @@ def answer_approval(
     if not was_waiting:
         return _at_the_last_moment(question, entry, answer, who, ports)
     is_held = answer is Answer.approve and ports.pools.get(incident.pool).is_tripped
-    return AnswerReceipt(True, f"{said}. {why_breaker_holds(incident)}" if is_held else said)
+    return AnswerReceipt(True, f"{line}. {why_breaker_holds(incident)}" if is_held else line)
 
 
 def open_question(incident_id: str, ports: Ports) -> Question:

@@ -36,8 +36,8 @@ def check_request(act: NodeRequest, node: Node, ports: Ports, policy: RecoveryPo
     if isinstance(act, Drain) and (how := ports.scheduler_of(node).own_tools.drain):
         raise ValueError(f"{node.node_id}: {how}")
     if isinstance(act, Diagnose) and node.job_id and not act.may_stop_job:
-        told = f"{node.node_id} runs job {node.job_id}: give --anyway to stop it, or wait until it has ended"
-        raise ValueError(told)
+        reason = f"{node.node_id} runs job {node.job_id}: give --anyway to stop it, or wait until it has ended"
+        raise ValueError(reason)
     if why := why_not_now(node, action_of(act)[0], ports, policy):
         raise ValueError(why)
 

@@ -47,8 +47,8 @@ def write_closed(
     incident: Incident, entry_id: str, text: str, ports: Ports, actor: str | None, payload: NodeReleased | None = None
 ) -> None:
     """Close it, with a line that says by whose word. When it ended, if it had, stays as it was."""
-    now, told = ports.clock(), f"{text}{_what_stays_down(incident, ports)}"
-    ports.incidents.append(incident.incident_id, TimelineEntry(now, entry_id, told, payload, actor=actor))
+    now, message = ports.clock(), f"{text}{_what_stays_down(incident, ports)}"
+    ports.incidents.append(incident.incident_id, TimelineEntry(now, entry_id, message, payload, actor=actor))
     ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
 
 

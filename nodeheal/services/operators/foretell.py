@@ -87,12 +87,12 @@ def _of_dcgm(node: Node, drill: DcgmDrill, ports: Ports, policy: RecoveryPolicy)
             f"within seconds, and reports it as {code}: an incident opens then, marked as a drill; else none comes",
         )
         return replace(then, lines=(*then_seen, *then.lines))
-    seen = (
+    details = (
         lasts,
         "if the node's agent runs the check `dcgm` (`checks` in its agent.toml), it asks `dcgmi health` every five",
         f"minutes, which reports it as {code}: an incident opens then, marked as a drill; else none comes",
     )
-    return replace(then, lines=(*seen, *then.lines))
+    return replace(then, lines=(*details, *then.lines))
 
 
 def _event(

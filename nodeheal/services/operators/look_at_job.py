@@ -21,5 +21,5 @@ def progress_of(jobs: Sequence[Job], ports: Ports) -> dict[str, TrainingProgress
     running = [job for job in jobs if job.current_run and not job.is_over]
     runs = {job.job_id: ports.jobs.get_run(job.job_id, job.current_run) for job in running}
     heartbeats = ports.heartbeats.of({task.node_id for run in runs.values() if run for task in run.tasks})
-    found = {job.job_id: training_progress(job, runs[job.job_id], heartbeats) for job in running}
-    return {name: progress for name, progress in found.items() if progress is not None}
+    by_job = {job.job_id: training_progress(job, runs[job.job_id], heartbeats) for job in running}
+    return {name: progress for name, progress in by_job.items() if progress is not None}

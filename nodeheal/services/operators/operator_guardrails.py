@@ -11,14 +11,14 @@ from nodeheal.services.recovery.queue import wake_all
 from nodeheal.services.saving import change_pool, node_of
 
 
-def trip_breaker(pool: str, why: str, ports: Ports, seen: Pool | None = None) -> Pool:
+def trip_breaker(pool: str, why: str, ports: Ports, basis: Pool | None = None) -> Pool:
     """Open the pool's breaker; the pool as it is then. One that is open stays as it is.
 
-    `seen`: the pool that the reason was found in. A human who has reset the breaker since has looked at that already.
+    `basis`: the pool that the reason was found in. A human who has reset the breaker since has looked at that already.
     """
 
     def trip(known: Pool) -> Pool:
-        is_reset_since = seen is not None and known.breaker_reset_at != seen.breaker_reset_at
+        is_reset_since = basis is not None and known.breaker_reset_at != basis.breaker_reset_at
         return known if is_reset_since else known.tripped(why, ports.clock())
 
     return change_pool(pool, ports, trip)

@@ -84,7 +84,9 @@ def reconcile_records(act: Reconcile, actor: Actor, ports: Ports, policy: Recove
     answer = RecordsReconciled(
         lost_since=marks.lost_since,
         lost_until=marks.outside,
-        corrections=tuple(CorrectionMade(about=one.about, text=one.text) for stage in stages for one in stage),
+        corrections=tuple(
+            CorrectionMade(about=correction.about, text=correction.text) for stage in stages for correction in stage
+        ),
     )
     if not act.is_to_apply:
         return answer
@@ -118,8 +120,8 @@ def _make(stage: Sequence[Correction]) -> None:
         except Exception as error:  # one that always fails must keep no other from being made
             failed.append(f"{correction.about}: {str(error) or type(error).__name__}")
     if failed:
-        told = "; ".join(failed[:_FAILURES_NAMED]) + (" ..." if len(failed) > _FAILURES_NAMED else "")
-        raise HalfDone(f"these could not be set right: {told}; the same command goes on from there")
+        failures = "; ".join(failed[:_FAILURES_NAMED]) + (" ..." if len(failed) > _FAILURES_NAMED else "")
+        raise HalfDone(f"these could not be set right: {failures}; the same command goes on from there")
 
 
 def _look(since: datetime, why: str, ports: Ports) -> _Lost:
@@ -267,8 +269,8 @@ def _of_new_machines(lost: _Lost) -> Iterator[Correction]:
 
 def _of_jobs(lost: _Lost, ports: Ports) -> Iterator[Correction]:
     submitted: dict[str, int] = {}
-    for one in lost.started:
-        submitted[one.job_id] = max(one.submission, submitted.get(one.job_id, 0))
+    for job_start in lost.started:
+        submitted[job_start.job_id] = max(job_start.submission, submitted.get(job_start.job_id, 0))
     listed = {job.job_id: job for job in lost.jobs}
     for name in sorted((listed.keys() | submitted.keys()) - {""}):
         job, used = listed.get(name) or ports.jobs.get(name), submitted.get(name, 0)
@@ -284,7 +286,9 @@ def _of_jobs(lost: _Lost, ports: Ports) -> Iterator[Correction]:
 def _is_where_it_was(job: Job, ports: Ports) -> bool:
     """Whether its workflow still watches the very ranks that are on record as running."""
     run = ports.jobs.get_run(job.job_id, job.current_run)
-    is_watched = any(one.verb is VerbName.WATCH_GANG for one in ports.operations.open_of(job_owner(job.job_id)))
+    is_watched = any(
+        operation.verb is VerbName.WATCH_GANG for operation in ports.operations.open_of(job_owner(job.job_id))
+    )
     if run is None or not is_watched or not ports.workflows.runs_job(job.job_id, job.submission):
         return False
     live = {rank.task_id for rank in ports.launcher_for(job).live_ranks(job.cluster) if rank.job_id == job.job_id}

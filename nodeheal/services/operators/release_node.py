@@ -56,8 +56,8 @@ def _finish(node: Node, why: str, ports: Ports, actor: str | None) -> Node:
         after = undo_isolation(node, ports)
     except NotAccepted as error:
         wake_its_workflow(node, ports)  # it is not this incident's any more, whenever the command is repeated
-        told = f"{node.node_id} is on record as given back, and gets no work yet: {error}; repeat the command"
-        raise NotAccepted(told) from error
+        reason = f"{node.node_id} is on record as given back, and gets no work yet: {error}; repeat the command"
+        raise NotAccepted(reason) from error
     _close(node, why, ports, actor)
     wake_its_workflow(node, ports)
     return after
@@ -70,8 +70,8 @@ def _must_be_idle(node: Node, ports: Ports) -> None:
     """
     incident = incident_of(node, ports)
     if incident is not None and incident.state is IncidentState.OPEN and incident.turn:
-        told = f"{incident.incident_id} is at work on {node.node_id}; wait until it has ended"
-        raise ValueError(f"{told}: `nodeheal incidents show {incident.incident_id}`")
+        reason = f"{incident.incident_id} is at work on {node.node_id}; wait until it has ended"
+        raise ValueError(f"{reason}: `nodeheal incidents show {incident.incident_id}`")
 
 
 def _freed(node: Node, why: str, retire: bool, ports: Ports) -> Node:
@@ -84,8 +84,8 @@ def _freed(node: Node, why: str, retire: bool, ports: Ports) -> Node:
     if node.state not in OUT_OF_SERVICE and not is_suspect:
         state = node.as_shown(ports.clock()).state
         ends = f"; `nodeheal nodes diagnose {node.node_id} --why …` ends its probation if it passes"
-        told = f"{node.node_id} is {state}: nodeheal has not taken it out of service"
-        raise ValueError(f"{told}{ends if state is NodeState.PROBATION else ''}")
+        reason = f"{node.node_id} is {state}: nodeheal has not taken it out of service"
+        raise ValueError(f"{reason}{ends if state is NodeState.PROBATION else ''}")
     quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why, ports.clock())
     freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why, ports.clock())
     job = ports.jobs.get(node.job_id) if node.job_id is not None and not retire else None

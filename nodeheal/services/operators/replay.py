@@ -85,7 +85,7 @@ class Replayed:
 
 def in_order(past: Sequence[Past]) -> list[Past]:
     """As the nodes saw it, whatever order it was kept in."""
-    return sorted(past, key=lambda one: (one.event.observed_at, one.event.event_id, one.event.node_id))
+    return sorted(past, key=lambda report: (report.event.observed_at, report.event.event_id, report.event.node_id))
 
 
 class ReplayClock:
@@ -109,13 +109,13 @@ class Replay:
         self._back: dict[str, datetime] = {}  # when which node would have been in service again
         self.seen = Replayed()
 
-    def take(self, one: Past) -> None:
+    def take(self, past: Past) -> None:
         """The next event, in order of time."""
-        event = one.event
+        event = past.event
         self._act_on_what_was_opened_before(event.observed_at - timedelta(seconds=self._pace.react_seconds))
         self._end_waits(event.observed_at)
         self._come_to(event.observed_at)
-        self._place_job(one)
+        self._place_job(past)
         became = ingest(event, self._ports, self._policy)
         self.seen.ingested[became.value] += 1
         opened = node_of(event.node_id, self._ports).open_incident
@@ -159,20 +159,20 @@ class Replay:
         self._clock.now = now
         self._return_nodes()
 
-    def _place_job(self, one: Past) -> None:
+    def _place_job(self, past: Past) -> None:
         """The record says which job ran there; the one before, if any, has ended."""
-        event, node = one.event, self._ports.nodes.get(one.event.node_id)
-        if one.job_id is not None and self._ports.jobs.get(one.job_id) is None:
+        event, node = past.event, self._ports.nodes.get(past.event.node_id)
+        if past.job_id is not None and self._ports.jobs.get(past.job_id) is None:
             self._ports.jobs.save(
-                Job(one.job_id, event.pool, Cluster(event.scheduler, event.cluster), "", "", 1, current_run=1)
+                Job(past.job_id, event.pool, Cluster(event.scheduler, event.cluster), "", "", 1, current_run=1)
             )
             task = GangTask(event.node_id, 0, event.boot_id, "", status="RUNNING")
-            self._ports.jobs.save_run(Run(one.job_id, 1, event.observed_at, "replayed", (task,)))
+            self._ports.jobs.save_run(Run(past.job_id, 1, event.observed_at, "replayed", (task,)))
         if node is None:
-            self._ports.nodes.save(replace(node_from_report(event, event.observed_at), job_id=one.job_id))
-        elif one.job_id is not None and node.job_id != one.job_id:
+            self._ports.nodes.save(replace(node_from_report(event, event.observed_at), job_id=past.job_id))
+        elif past.job_id is not None and node.job_id != past.job_id:
             self._end_job(node.job_id)
-            save_node(self._ports, node, job_id=one.job_id)
+            save_node(self._ports, node, job_id=past.job_id)
 
     def _end_job(self, job_id: str | None) -> None:
         run = self._ports.jobs.get_run(job_id, 1) if job_id else None
@@ -295,5 +295,7 @@ class Replay:
         self.seen.decisions.append(self._decided(asked, asked.decision.reason, outcome))
 
     def _decided(self, asked: StepRequest, reason: str, outcome: str = "") -> Decided:
-        said = asked.decision
-        return Decided(self._clock(), asked.incident_id, said.node_id, said.fault, said.step.value, reason, outcome)
+        decision = asked.decision
+        return Decided(
+            self._clock(), asked.incident_id, decision.node_id, decision.fault, decision.step.value, reason, outcome
+        )

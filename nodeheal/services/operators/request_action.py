@@ -58,8 +58,8 @@ def why_busy(node: Node, ports: Ports) -> str:
     if node.open_incident is None:
         return ""
     show = f"`nodeheal incidents show {short_id(node.open_incident)}`"
-    told = f"{node.node_id} has an open incident, {node.open_incident}: see {show}"
-    return f"{told}; {_way_on(node, node.open_incident, ports)}"
+    reason = f"{node.node_id} has an open incident, {node.open_incident}: see {show}"
+    return f"{reason}; {_way_on(node, node.open_incident, ports)}"
 
 
 def _way_on(node: Node, incident_id: str, ports: Ports) -> str:

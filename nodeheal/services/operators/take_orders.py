@@ -27,7 +27,7 @@ def take_orders(clusters: Iterable[Cluster], stop_at: datetime, ports: Ports, po
 
     An order that cannot be requested now stands until it can, or until its mark is gone.
     """
-    known = {one.cluster: one for one in ports.fleet_index.cursor().orders}
+    known = {orders.cluster: orders for orders in ports.fleet_index.cursor().orders}
     taken: list[str] = []
     for cluster in sorted({*known, *clusters}):
         scheduler = ports.schedulers.get(cluster.kind)
@@ -55,7 +55,7 @@ def _standing(pending: Sequence[NodeOrder], last: ClusterOrders | None) -> Itera
 
     A mark that is new may be older than what limits who sets it, unless that was in force at the last look.
     """
-    before = {(one.node_id, one.action): one for one in last.standing} if last is not None else {}
+    before = {(order.node_id, order.action): order for order in last.standing} if last is not None else {}
     was_limited = last is not None and last.is_limited
     orders = {(order.machine_id, order.action): order for order in sorted(pending, key=lambda order: order.machine_id)}
     for place in sorted(orders, key=lambda place: place not in before or not before[place].is_taken)[:_MOST]:
@@ -71,7 +71,7 @@ def _taken(order: NodeOrder, of_cluster: ClusterOrders, ports: Ports, policy: Re
     It is recorded as taken first: one that breaks off here is not requested twice, and its person marks the node again.
     """
     cluster, place = of_cluster.cluster, (order.machine_id, order.action)
-    standing = next((one for one in of_cluster.standing if (one.node_id, one.action) == place), None)
+    standing = next((order for order in of_cluster.standing if (order.node_id, order.action) == place), None)
     node = ports.nodes.get(order.machine_id)
     if standing is None or standing.is_taken or node is None:
         return []
@@ -89,14 +89,14 @@ def _taken(order: NodeOrder, of_cluster: ClusterOrders, ports: Ports, policy: Re
 
 
 def _change(cluster: Cluster, known: StandingOrder, changed: StandingOrder, ports: Ports) -> None:
-    [of_cluster] = [one for one in ports.fleet_index.cursor().orders if one.cluster == cluster]
+    [of_cluster] = [orders for orders in ports.fleet_index.cursor().orders if orders.cluster == cluster]
     place = (known.node_id, known.action)
-    kept = tuple(changed if (one.node_id, one.action) == place else one for one in of_cluster.standing)
+    kept = tuple(changed if (order.node_id, order.action) == place else order for order in of_cluster.standing)
     _save(cluster, replace(of_cluster, standing=kept), ports)
 
 
 def _save(cluster: Cluster, after: ClusterOrders | None, ports: Ports) -> None:
     """Write it beside the others, before another cluster is asked."""
     cursor = ports.fleet_index.cursor()
-    others = tuple(one for one in cursor.orders if one.cluster != cluster)
+    others = tuple(orders for orders in cursor.orders if orders.cluster != cluster)
     ports.fleet_index.save_cursor(replace(cursor, orders=(*others, after) if after is not None else others))

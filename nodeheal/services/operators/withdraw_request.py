@@ -31,10 +31,10 @@ def withdraw_request(node_id: str, why: str, ports: Ports, actor: str | None = N
         incident = waiting_request(node, ports)
         if incident is None:
             return None
-        told = f"what was asked for is withdrawn by hand: {why}"
-        over = replace(incident, state=IncidentState.CLOSED, summary=told, closed_at=ports.clock())
+        reason = f"what was asked for is withdrawn by hand: {why}"
+        over = replace(incident, state=IncidentState.CLOSED, summary=reason, closed_at=ports.clock())
         if ports.incidents.finish(over, replace(node, open_incident=None)):
-            entry = TimelineEntry(ports.clock(), "withdrawn-by-hand", told, RequestWithdrawn(), actor=actor)
+            entry = TimelineEntry(ports.clock(), "withdrawn-by-hand", reason, RequestWithdrawn(), actor=actor)
             ports.incidents.append(incident.incident_id, entry)
             wake_its_workflow(node, ports)
             wake_queue(node.pool, ports)  # it may have been called for a slot that it does not take
@@ -52,8 +52,8 @@ def waiting_request(node: Node, ports: Ports) -> Incident | None:
         return None
     others = list(dict.fromkeys(title_of(event) for event in history.events if _is_a_finding(event)))
     if others:
-        told = f"{node.node_id} has reported {', '.join(others)} since"
-        raise ValueError(f"{told}: {incident.incident_id} is about that, too, and is not withdrawn")
+        reason = f"{node.node_id} has reported {', '.join(others)} since"
+        raise ValueError(f"{reason}: {incident.incident_id} is about that, too, and is not withdrawn")
     return incident
 
 
