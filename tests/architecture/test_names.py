@@ -24,15 +24,15 @@ COPIES_OF_THE_AGENT = {
     "NodeHardwareReported": ("agent.transport.event", "contract.health_event"),
     "Sight": ("agent.transport.event", "contract.health_event"),
 }
-# Participles and pronouns, which say nothing of a value. Folder: how many parameters, variables and attributes of its
-# files still have one of these names. A count only falls.
+# Participles and pronouns, which say nothing of a value.
 NO_NOUNS = ("told", "seen", "said", "found", "one")
 FOLDERS_OF_NOUNS = ("nodeheal/domain", "nodeheal/operations", "nodeheal/services")
+# How many parameters, variables and attributes of a folder's files still have one of these names: attributes that are
+# stored, or shown under their name. A count only falls.
 LEFT = {
     "nodeheal/domain/jobs": 1,
     "nodeheal/domain/review": 1,
     "nodeheal/services/intake": 1,
-    "nodeheal/services/operators": 1,
 }
 
 

@@ -107,7 +107,7 @@ class Replay:
         self._pace = pace or Pace()
         self._opened: list[tuple[datetime, str]] = []  # incidents whose first step is still to come
         self._back: dict[str, datetime] = {}  # when which node would have been in service again
-        self.seen = Replayed()
+        self.result = Replayed()
 
     def take(self, past: Past) -> None:
         """The next event, in order of time."""
@@ -117,7 +117,7 @@ class Replay:
         self._come_to(event.observed_at)
         self._place_job(past)
         became = ingest(event, self._ports, self._policy)
-        self.seen.ingested[became.value] += 1
+        self.result.ingested[became.value] += 1
         opened = node_of(event.node_id, self._ports).open_incident
         if became is Ingested.OPENED and opened is not None:
             self._opened.append((event.observed_at, opened))
@@ -129,7 +129,7 @@ class Replay:
         while self._back:
             self._come_to(max(self._clock(), min(self._back.values())))
             self._go_on_with_what_was_resumed()
-        return self.seen
+        return self.result
 
     def _act_on_what_was_opened_before(self, moment: datetime) -> None:
         while self._opened and self._opened[0][0] < moment:
@@ -139,14 +139,14 @@ class Replay:
 
     def _go_on_with_what_was_resumed(self) -> None:
         """The waits that the event ended, as `ingest` saw it."""
-        waiting = self.seen.still_waiting
+        waiting = self.result.still_waiting
         for incident_id in [known for known in waiting if waiting_for_news(known, self._ports) is None]:
             over = waiting.pop(incident_id)
             self._walk(incident_id, over.turn, self._waited(incident_id, Outcome.DONE, "there is news"))
 
     def _end_waits(self, until: datetime) -> None:
         """The waits that no news ended by then, each at its deadline."""
-        waiting = self.seen.still_waiting
+        waiting = self.result.still_waiting
         while waiting:
             first = min(waiting, key=lambda incident_id: (waiting[incident_id].until, incident_id))
             if waiting[first].until > until:
@@ -178,7 +178,7 @@ class Replay:
         run = self._ports.jobs.get_run(job_id, 1) if job_id else None
         if run is not None:
             self._ports.jobs.save_run(run.with_task(replace(run.tasks[0], status="STOPPED", exit_code=0)))
-            for incident_id in [*self.seen.still_waiting]:
+            for incident_id in [*self.result.still_waiting]:
                 history = self._ports.incidents.history(incident_id)
                 if history.incident.job_id == job_id:
                     bring_news(incident_id, self._ports)
@@ -192,13 +192,13 @@ class Replay:
             if decision.step is Step.WAIT:
                 self._note(asked, "waiting")
                 until = self._clock() + timedelta(seconds=decision.deadline_seconds)
-                self.seen.still_waiting[incident_id] = Waiting(turn, until)
+                self.result.still_waiting[incident_id] = Waiting(turn, until)
                 wait_for_news(asked.model_copy(update={"task_token": f"{incident_id}/{turn}"}), self._ports)
                 return
             result = self._carry_out(asked)
             self._note(asked, result.outcome.value)
             if decision.ending is not None:
-                self.seen.endings[decision.ending.value] += 1
+                self.result.endings[decision.ending.value] += 1
                 self._leave_to_a_human(decision.node_id)
                 return
 
@@ -209,7 +209,7 @@ class Replay:
         if decision.reserve:
             spent = why_no_attempt(asked, self._ports)
             if spent:
-                self.seen.attempts_refused.append(self._decided(asked, spent))
+                self.result.attempts_refused.append(self._decided(asked, spent))
                 return self._result(decision, Outcome.REFUSED, spent)
         if decision.step is Step.ISOLATE and not self._isolate(decision, asked):
             refused = self._result(decision, Outcome.REFUSED, "the disruption budget would have been full")
@@ -220,16 +220,16 @@ class Replay:
         node = node_of(decision.node_id, self._ports)
         slots = slots_of(node.pool, self._ports, self._policy).total
         if not self._ports.pools.claim(node.pool, node.node_id, slots):
-            self.seen.budget_refused.append(self._decided(asked, f"{slots} of {slots} nodes were out of service"))
+            self.result.budget_refused.append(self._decided(asked, f"{slots} of {slots} nodes were out of service"))
             return False
         save_node(self._ports, node, state=NodeState.ISOLATED, state_reason=decision.reason)
-        self.seen.nodes_touched.add(node.node_id)
+        self.result.nodes_touched.add(node.node_id)
         return True
 
     def _worked(self, decision: Decision) -> StepResult:
         """As if the step had gone well."""
         if decision.action is not None:
-            self.seen.actions[decision.action.value] += 1
+            self.result.actions[decision.action.value] += 1
         node = node_of(decision.node_id, self._ports)
         if decision.step is Step.RETURN:
             self._back_in(self._pace.repair_seconds, node.node_id)
@@ -292,7 +292,7 @@ class Replay:
         )
 
     def _note(self, asked: StepRequest, outcome: str) -> None:
-        self.seen.decisions.append(self._decided(asked, asked.decision.reason, outcome))
+        self.result.decisions.append(self._decided(asked, asked.decision.reason, outcome))
 
     def _decided(self, asked: StepRequest, reason: str, outcome: str = "") -> Decided:
         decision = asked.decision
