@@ -25,8 +25,8 @@ from nodeheal.agent.runtime import probe
 from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.finding import Report
+from tests.support.agent_commands import order
 from tests.support.agent_fakes import FakeEventBridge, NodeFolder
-from tests.support.fabric_orders import order
 from tests.support.goldens import efa_cards, golden
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "test-fabric.json"
