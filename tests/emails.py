@@ -46,8 +46,16 @@ from stacks.settings import REPOSITORY
 from tests.support.acts import requested
 from tests.support.builders import NOW, FrozenClock, behave_as_requeueing, memory_ports, node, xid
 from tests.support.fake_cluster import BROKEN, PEER, FakeCluster
-from tests.support.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
-from tests.support.job_endings import falls_off_the_bus, wants_it_stopped
+from tests.support.job_cluster import (
+    NODES,
+    Happening,
+    JobCluster,
+    fails,
+    falls_off_the_bus,
+    finishes,
+    is_recovered,
+    wants_it_stopped,
+)
 from tests.support.policies import with_policy
 from tests.support.recovery_story import Story
 from tests.support.unmanaged_tasks import unmanaged_tasks_of

@@ -51,9 +51,8 @@ def it_is_let_go_before_it_is_isolated(world: SimulatedPool) -> None:
     assert world.nodes.save(replace(world.nodes.nodes[incident.node_id], open_incident=None))
 
 
-def nothing_is_let_go(node_id: str, *given: Any) -> Any:
-    *_, ports, _ = given
-    return ports.nodes.get(node_id)
+def nothing_is_let_go(node: Any, *_: Any) -> Any:
+    return node
 
 
 def no_slot_is_given_back(patch: Patch) -> None:
@@ -78,7 +77,7 @@ BRANCHES: dict[str, tuple[str, Break, Callable[[SimulatedPool], None], RecoveryP
     "a slot for": ("nothing_is_left_behind", no_slot_is_given_back, one_fault, ACT),
     "names it still": (
         "nothing_is_left_behind",
-        set_to(("nodeheal.services.recovery.end_incident._release_node", nothing_is_let_go)),
+        set_to(("nodeheal.services.recovery.carry_out.left_by_incident", nothing_is_let_go)),
         one_fault,
         ACT,
     ),

@@ -1,5 +1,7 @@
-"""A configuration file of the agent."""
+"""Configuration files of the agent, and profiles in a file of credentials."""
 
+import os
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -19,3 +21,10 @@ def written(directory: Path, **changes: Any) -> Path:
     path = directory / "agent.toml"
     path.write_text(toml({**LEAST, **changes}))
     return path
+
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+
+
+def profile(access_key: str, name: str = "default") -> str:
+    return f"[{name}]\naws_access_key_id = {access_key}\naws_secret_access_key = 50%off\naws_session_token = t=\n"

@@ -1,4 +1,4 @@
-"""A function that ends at one of its calls."""
+"""A function that ends at one of its calls, and writes and calls that are lost."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -54,3 +54,15 @@ def crashing(ports: Ports, crash_after: int) -> tuple[Ports, Calls]:
     }
     wrapped["schedulers"] = {kind: CrashingPort(one, calls) for kind, one in ports.schedulers.items()}
     return replace(ports, **wrapped), calls
+
+
+def _lost(*_: object) -> bool:
+    """A conditional write that somebody else always wins."""
+    return False
+
+
+lost: Any = _lost
+
+
+def lost_call(*_: object, **__: object) -> None:
+    raise ConnectionError("the call is lost")

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.adapters.memory.world import SentCommand
+from nodeheal.contract.acts import StopJob
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, Sight
 from nodeheal.contract.job_spec import JobSpec
-from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.vocabulary import CheckpointFormat, FabricRole, JobState, Verdict
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import CheckpointFormat, FabricRole, JobState, JobStep, Next, Outcome, Verdict
 from nodeheal.domain.errors import Superseded
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import job_owner, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.steps import await_nodes, check_nodes, launch_job, stop_job, watch_gang
+from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs.attribute_failure import attribute_failure
@@ -28,9 +30,11 @@ from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.jobs.judge_checks import judge_checks
 from nodeheal.services.jobs.submit_job import submit_job
+from tests.support.acts import does
 from tests.support.builders import (
     ACT,
     CHECK,
+    NOW,
     commands_in,
     memory_ports,
     named,
@@ -39,6 +43,7 @@ from tests.support.builders import (
     searches_in,
     stored_job,
     stored_run,
+    xid,
 )
 from tests.support.fake_cluster import FakeCluster, MakePorts
 from tests.support.jobs import ecs_job_of
@@ -333,3 +338,34 @@ def is_recovered(it: JobCluster) -> None:
 def node_of(it: JobCluster, rank: int) -> "Node":
     """The node of a rank, as it is now."""
     return it.node(it.run.tasks[rank].node_id)
+
+
+def wants_it_stopped(it: JobCluster) -> None:
+    """An operator asks for the job to be stopped."""
+    does(StopJob(job="llama", why="enough"), it.ports, it.policy)
+
+
+def falls_off_the_bus(name: str) -> Happening:
+    """A node of the gang breaks, and its rank dies of it."""
+
+    def happens(it: JobCluster) -> None:
+        it._ingest(xid(79, node_id=name, instance_id=name, event_id=f"fault-of-{name}"))
+
+    return happens
+
+
+WHY = f"rank 1 on {NODES[1]} ended with exit code 1"
+
+
+def ends(ports: Ports, ending: JobState, **said: Any) -> JobResult:
+    last = JobResult(
+        step=JobStep.STOP,
+        job_id="llama",
+        outcome=Outcome.DONE,
+        then=Next.END,
+        reason=WHY,
+        finished_at=NOW,
+        ending=ending,
+        **said,
+    )
+    return end_job(JobRequest(job_id="llama", submission=1, round=4, last=last), ports)

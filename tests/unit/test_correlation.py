@@ -125,16 +125,6 @@ def test_a_broken_link_of_another_job_is_another_link() -> None:
     assert story.next().step is Step.REPLACE
 
 
-def test_a_fatal_switch_error_and_the_links_that_it_takes_down_are_one_incident() -> None:
-    links = [xid(74, event_id=f"link-{n}", component=f"0000:{n:02x}:00.0") for n in range(8)]
-    story = Story(sxid())
-    for link in links:
-        story.reports(link)
-
-    assert steps_of(story.isolated())[0] == "ISOLATE"
-    assert story.next().step is Step.REBOOT
-
-
 PEER, AFTER_THE_WINDOW = "0000:ba:00.0", ACT.correlation.window_seconds + 1
 
 

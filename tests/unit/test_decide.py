@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated
-from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, Escalation, Family, Outcome, Step, Verdict
 from nodeheal.domain.faults.catalog import catalog
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode, Override, PoolPolicy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.situation import Situation
 from tests.support.builders import ACT, NOW, xid
-from tests.support.incident_steps import A, B
+from tests.support.incident_steps import A
 from tests.support.observations import NODE, later, later_fault, new_node, seen
 from tests.support.policies import with_policy
 from tests.support.recovery_story import OBSERVE, SPARE, Story, steps_of
@@ -127,12 +127,6 @@ def test_without_a_spare_a_human_is_told_what_was_tried() -> None:
     assert story.next().step is Step.ESCALATE
     assert "the reboot did not help (diagnostics failed: pcie)" in story.next().reason
     assert "the replacement was not possible (pool demo has no healthy spare)" in story.next().reason
-
-
-def test_a_reboot_that_the_ledger_refuses_leads_to_the_next_step() -> None:
-    story = Story(xid(79)).isolated().then(Outcome.REFUSED, "1 of 1 reboots in 24 h are spent")
-
-    assert story.answers(Confirmation.CONFIRMED).next().step is Step.REPLACE
 
 
 def test_a_reboot_that_nobody_can_tell_about_is_not_repeated() -> None:
@@ -273,10 +267,6 @@ def test_a_double_bit_error_with_a_remap_beside_it_is_rebooted_at_once_job_or_no
     assert story.isolated().next().step is Step.REBOOT
 
 
-def test_a_double_bit_error_whose_remap_failed_is_replaced() -> None:
-    assert Story(xid(48)).reports(xid(64)).isolated().next().step is Step.REPLACE
-
-
 def test_a_row_remap_lets_the_job_finish_and_then_reboots_without_restarting_it() -> None:
     story = Story(xid(63)).amid(job_is_running=True)
     assert story.next().step is Step.WAIT
@@ -313,12 +303,6 @@ def test_a_riddle_during_the_wait_tells_the_human_of_the_remap_too() -> None:
 
     assert story.next().step is Step.ESCALATE
     assert "with XID 63 (Row remap or page retirement recorded) beside it" in story.next().reason
-
-
-def test_a_graver_fault_ends_the_wait_for_the_job() -> None:
-    story = Story(xid(63)).amid(job_is_running=True).then(Outcome.DONE, "there is news").reports(xid(79))
-
-    assert story.next().step is Step.ISOLATE
 
 
 def test_a_contained_error_restarts_the_job_until_the_gpu_repeats_it() -> None:
@@ -613,15 +597,6 @@ def test_a_fault_after_the_return_goes_to_a_human_and_to_no_further_step() -> No
 
     assert decision.ending is Ending.HANDED_TO_A_HUMAN
     assert "when it was back in service already" in decision.reason
-
-
-def test_only_a_replacement_waits_for_the_diagnosis_of_a_link_and_only_before_anything_was_tried() -> None:
-    policy = with_policy(overrides=[{"fault": "xid/74", "ladder": ["REBOOT", "REPLACE"], "why": "so we want it"}])
-    other_end = (seen(74, B, observed_at=NOW + timedelta(seconds=1)),)
-    story = Story(xid(74), policy=policy).amid(observations=other_end).isolated()
-
-    assert story.next().step is Step.REBOOT
-    assert story.then(Outcome.TIMED_OUT, "no new boot id").next().step is Step.REPLACE
 
 
 def test_a_policy_that_wants_evidence_from_now_on_asks_for_none_of_a_node_that_was_rebooted() -> None:

@@ -175,12 +175,6 @@ def test_the_question_is_due_when_the_policy_says() -> None:
     assert Story(xid(79), policy=policy).next().deadline_seconds == 77
 
 
-def test_nobody_is_asked_about_a_node_that_is_not_to_blame() -> None:
-    story = Story(xid(79), policy=APPROVE).amid(observations=crowd(5), pool_nodes=10)
-
-    assert story.next().awaits is Awaited.BREAKER
-
-
 def test_what_would_restart_a_job_is_told_as_that() -> None:
     reason = Story(xid(31), policy=with_policy(default_pool={"mode": "observe"})).next().reason
 
@@ -530,15 +524,6 @@ def test_a_mode_per_action_holds_back_only_that_action() -> None:
     assert Story(xid(79), policy=policy).next().step is Step.ISOLATE
     assert Story(xid(74), policy=policy).next().ending is Ending.OBSERVED_ONLY
     assert Story(xid(79), policy=policy).isolated().rebooted().failed().next().step is Step.ESCALATE
-
-
-def test_approve_mode_touches_nothing_and_asks() -> None:
-    policy = with_policy(default_pool={"mode": "approve"})
-
-    decision = Story(xid(79), policy=policy).next()
-
-    assert (decision.step, decision.awaits, decision.action) == (Step.WAIT, Awaited.APPROVAL, Action.REBOOT)
-    assert "asks for approval first; nodeheal would isolate the node, reboot it" in decision.reason
 
 
 def test_a_node_that_is_opted_out_is_only_observed() -> None:

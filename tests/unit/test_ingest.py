@@ -17,10 +17,10 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, LATE_SECONDS, REPORTS_A_MINUTE
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
+from tests.support.crashes import lost_call
 from tests.support.fake_cluster import BROKEN, FakeCluster
 from tests.support.incident_steps import Incident as SteppedIncident
 from tests.support.incident_steps import take as reports
-from tests.support.lost_writes import lost_call
 from tests.support.observations import later
 from tests.support.policies import with_policy
 from tests.support.replays import HOUR

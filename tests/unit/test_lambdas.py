@@ -54,10 +54,10 @@ from tests.support.builders import (
     waiting,
     xid,
 )
+from tests.support.crashes import lost
 from tests.support.foreign import MACHINE, machine, recorded
 from tests.support.incident_steps import A, C, Incident
 from tests.support.lambda_world import World, batch, fact, on_bus, wake, world
-from tests.support.lost_writes import lost
 from tests.support.signing import signed_by
 from tests.support.step_functions import freeze_evidence, isolate_node, reboot_node, run_diagnostics
 

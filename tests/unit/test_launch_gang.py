@@ -26,9 +26,9 @@ from tests.support.builders import (
     stored_run,
     xid,
 )
+from tests.support.crashes import lost
 from tests.support.fake_cluster import BROKEN, PEER, FakeCluster
 from tests.support.incident_steps import LLAMA, A, B, C, Incident, healed, take
-from tests.support.lost_writes import lost
 from tests.support.observed_operations import saved
 from tests.support.replays import HOUR
 from tests.support.three_nodes import started_run

@@ -26,8 +26,7 @@ from nodeheal.services.notify.compose_job import (
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.notify_job_lifecycle import notify_of_start
 from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, stored_job
-from tests.support.job_cluster import NODES, spec
-from tests.support.job_ends import WHY, ends
+from tests.support.job_cluster import NODES, WHY, ends, spec
 from tests.support.jobs import ecs_job_of
 
 ADA = Owner("ada@example.com", "Ada Lovelace")

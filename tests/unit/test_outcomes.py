@@ -35,9 +35,9 @@ from tests.support.builders import (
     stored_run,
     xid,
 )
+from tests.support.crashes import lost
 from tests.support.incident_steps import A, B, C, Incident, healed
 from tests.support.jobs import ecs_job
-from tests.support.lost_writes import lost
 from tests.support.step_functions import isolate_node, run_diagnostics
 
 # Looking -------------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from tests.support.builders import memory_ports, node, scheduler_in, stored_node
+from tests.support.crashes import lost_call
 from tests.support.enrolment import retire
 from tests.support.incident_steps import A, C, Incident, claimed_by
-from tests.support.lost_writes import lost_call
 
 
 def handed_over(state: NodeState) -> Incident:

@@ -51,9 +51,9 @@ from tests.support.builders import (
     waiting,
     xid,
 )
+from tests.support.crashes import lost
 from tests.support.incident_steps import A, B, C, Incident, claimed_by
 from tests.support.incident_steps import Incident as Recovery
-from tests.support.lost_writes import lost
 from tests.support.step_functions import isolate_node, reboot_node, replace_node, run_diagnostics
 from tests.support.steps import turn
 

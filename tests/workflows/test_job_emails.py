@@ -21,9 +21,17 @@ from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.operators.needed_now import needed_now
 from tests.support.acts import requested
 from tests.support.builders import ACT, NOW
-from tests.support.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
-from tests.support.job_endings import falls_off_the_bus, wants_it_stopped
-from tests.support.job_ends import ends
+from tests.support.job_cluster import (
+    NODES,
+    Happening,
+    JobCluster,
+    ends,
+    fails,
+    falls_off_the_bus,
+    finishes,
+    is_recovered,
+    wants_it_stopped,
+)
 from tests.support.policies import with_policy
 
 A, B, _, _ = NODES

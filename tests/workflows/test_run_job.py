@@ -19,8 +19,18 @@ from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
 from tests.support.builders import ACT, scheduler_in
-from tests.support.job_cluster import NODES, Happening, JobCluster, Json, fails, finishes, is_recovered, spec
-from tests.support.job_endings import falls_off_the_bus, wants_it_stopped
+from tests.support.job_cluster import (
+    NODES,
+    Happening,
+    JobCluster,
+    Json,
+    fails,
+    falls_off_the_bus,
+    finishes,
+    is_recovered,
+    spec,
+    wants_it_stopped,
+)
 from tests.support.jobs import ecs_job_of
 from tests.support.policies import with_policy
 from tests.support.walker import Error, walk

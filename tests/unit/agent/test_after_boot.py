@@ -18,8 +18,8 @@ from nodeheal.agent.node_commands import diag
 from nodeheal.agent.runtime import orders
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.config import AgentConfig, load
+from tests.support.agent_commands import ORDER, packed
 from tests.support.agent_fakes import IDENTITY, NodeFolder
-from tests.support.reboot_orders import ORDER, packed
 
 
 def enabled(_: Sequence[str]) -> str:

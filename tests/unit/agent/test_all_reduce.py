@@ -22,7 +22,7 @@ from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.all_reduce import MISSING, parse_all_reduce
 from nodeheal.parsers.fi_pingpong import PingpongExit
 from tests.fakes import nccl
-from tests.support.fabric_orders import free_port, order
+from tests.support.agent_commands import free_port, order
 from tests.support.goldens import efa_cards, golden
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the fake library is built with gcc")

@@ -11,8 +11,8 @@ from nodeheal.agent.commands.copy_credentials import copy_credentials
 from nodeheal.agent.main import main
 from nodeheal.agent.transport.credentials import CredentialChain
 from nodeheal.agent.transport.sigv4 import Credentials
+from tests.support.agent_config import ME, profile
 from tests.support.agent_fakes import FakeTime
-from tests.support.credential_profiles import ME, profile
 
 DONE, NOT_COPIED = 0, 1
 

@@ -16,7 +16,7 @@ from nodeheal.agent.commands.parser import EXIT_USAGE
 from nodeheal.agent.transport.spool import Spool
 from sandbox.toml import toml
 from tests.support.agent_fakes import IDENTITY, FakeEventBridge, NodeFolder, eventually
-from tests.support.dcgm_documents import dcgm_4
+from tests.support.goldens import dcgm_4
 
 REPOSITORY = Path(__file__).parents[3]
 

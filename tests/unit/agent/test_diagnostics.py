@@ -14,7 +14,7 @@ from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.agent.runtime import probe
 from nodeheal.contract.check_seconds import LONGEST_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
-from tests.support.dcgm_documents import dcgm_4, document_4, results_4
+from tests.support.goldens import dcgm_4, document_4, results_4
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tools"
 ABSENT = probe.Ran(error=probe.NOT_INSTALLED)

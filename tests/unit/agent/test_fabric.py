@@ -23,8 +23,8 @@ from nodeheal.agent.runtime import probe
 from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.finding import ToolReport
+from tests.support.agent_commands import free_port, order
 from tests.support.agent_fakes import FakeEventBridge, NodeFolder
-from tests.support.fabric_orders import free_port, order
 from tests.support.goldens import efa_cards, golden
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "test-fabric.json"

@@ -30,7 +30,7 @@ from sandbox.toml import toml
 from tests.support.agent_fakes import IDENTITY, START, FakeEventBridge, NodeFolder, eventually
 from tests.support.builders import ACT, FrozenClock, memory_ports
 from tests.support.builders import node as a_node
-from tests.support.dcgm_documents import dcgm_4
+from tests.support.goldens import dcgm_4
 
 FULL = NodeCheckResult((Problem(Finding(Family.host, "disk_full", "/", "no room")),))
 SKEW = NodeCheckResult((Problem(Finding(Family.host, "clock_skew", None, "late by a minute")),))

@@ -21,9 +21,9 @@ from nodeheal.agent.node_commands.reboot import (
 from nodeheal.agent.runtime import systemd
 from nodeheal.agent.runtime.config import load
 from nodeheal.agent.runtime.orders import FILE
+from tests.support.agent_commands import ORDER, packed
 from tests.support.agent_documents import Ended, run_document
 from tests.support.agent_fakes import IDENTITY, START, FakeTime, NodeFolder
-from tests.support.reboot_orders import ORDER, packed
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "reboot-node.json"
 DONE, REFUSED = 0, 3

@@ -18,8 +18,8 @@ from nodeheal.agent.runtime.config import load
 from nodeheal.agent.transport.spool import Spool
 from tests.support.agent_commands import ask, inject, log_of
 from tests.support.agent_commands import requests as requests
+from tests.support.agent_config import ME, profile
 from tests.support.agent_fakes import FakeTime, NodeFolder
-from tests.support.credential_profiles import ME, profile
 
 SECRET = "aws_secret_access_key = of root"
 AGENT = Path(host_snapshot.__file__).parents[1]

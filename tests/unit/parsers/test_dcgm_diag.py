@@ -13,8 +13,7 @@ from nodeheal.parsers.dcgm_diag import parse_diagnostic
 from nodeheal.parsers.dcgm_errors import ErrorKind, kind_of, name_of
 from nodeheal.parsers.finding import ToolReport
 from nodeheal.parsers.nvlinks import NvLinks
-from tests.support.dcgm_documents import SLOW, dcgm_4, document_4, entity, results_4, warning
-from tests.support.goldens import cut_off, golden, names
+from tests.support.goldens import SLOW, cut_off, dcgm_4, document_4, entity, golden, names, results_4, warning
 
 
 def dcgm_3(**statuses: str) -> str:

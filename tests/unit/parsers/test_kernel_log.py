@@ -14,7 +14,7 @@ from nodeheal.parsers.kernel_filter import BLOCK_BYTES, LINE_BYTES
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.parsers.kernel_log import Tally, read_findings
 from nodeheal.parsers.log_format import LogFormat
-from tests.support.kernel_lines import pcie, report
+from tests.support.goldens import pcie, report
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernel_logs"
 XID_48 = "NVRM: Xid (PCI:0000:b9:00): 48, pid=1, name=python, DBE"

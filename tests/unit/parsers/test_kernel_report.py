@@ -5,7 +5,7 @@ import pytest
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.kernel_line import Messages
-from tests.support.kernel_lines import pcie, report
+from tests.support.goldens import pcie, report
 
 Found = tuple[str, str, str | None, str | None]
 
