@@ -150,7 +150,10 @@ class DecidedResult(StepResult):
 
 
 class DecideRequest(Frozen):
-    """The input of decide_next_step: the result of the last turn. None after a turn: its deadline passed."""
+    """The input of decide_next_step: the result of the last turn. None after a turn: its deadline passed.
+
+    `turn`: how many decisions the incident has had.
+    """
 
     incident_id: str
     turn: int = Field(ge=0, le=MOST)

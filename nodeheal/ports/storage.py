@@ -103,7 +103,9 @@ class IncidentStore(Protocol):
         """
 
     def finish(self, incident: Incident, node: Node | None = None) -> bool:
-        """Write how it ended: state, ending, summary, time, whether it only restarted a job. A repeat changes nothing.
+        """Write how it ended: state, ending, summary, time, whether it only restarted a job.
+
+        The same again changes nothing.
 
         With `node`, both or neither. False: the node has changed since it was read.
         """

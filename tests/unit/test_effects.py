@@ -148,7 +148,7 @@ def test_the_queue_is_woken_where_the_node_stays_out_of_service(state: NodeState
 
     effects = effects_of_ending(situation, ending(Ending.HANDED_TO_A_HUMAN), NOW)
 
-    assert ("WakeQueue" in names_of(effects)) is is_woken
+    assert ("WakeForFreeSlots" in names_of(effects)) is is_woken
 
 
 @pytest.mark.parametrize(("how", "is_news"), [(Ending.RECOVERED, False), (Ending.HANDED_TO_A_HUMAN, True)])

@@ -725,7 +725,7 @@ def test_a_turn_that_somebody_else_has_taken_is_asked_for_again() -> None:
     it = Incident()
     it.ports.incidents.advance = lost  # type: ignore[method-assign]
 
-    with pytest.raises(NotAccepted, match="decided elsewhere"):
+    with pytest.raises(NotAccepted, match="decided already"):
         decide_next_step(DecideRequest(incident_id=it.id, turn=0), it.ports, ACT)
 
 

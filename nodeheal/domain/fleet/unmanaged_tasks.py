@@ -34,6 +34,11 @@ class StoppedTask:
         return self.by_us is True and self.successor is None
 
     @property
+    def has_stopped_late(self) -> bool:
+        """Whether its stop took longer than the isolation, and its scheduler has started it again since."""
+        return self.is_restarted and self.by_us is None
+
+    @property
     def is_restarted(self) -> bool:
         """Whether it is started again."""
         return bool(self.successor) and not self.is_held

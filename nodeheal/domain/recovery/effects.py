@@ -1,6 +1,7 @@
 """What is done about a decision, as data: each effect, and the one order in which they are carried out.
 
-Each may be carried out twice. A call that breaks off is repeated as a whole, from a new situation.
+Each may be carried out twice. A call that breaks off is repeated as a whole, from a new situation. An effect stands in
+a list where its decision asks for it; what carries it out looks whether there is anything to do.
 """
 
 from dataclasses import dataclass, replace
@@ -63,15 +64,18 @@ class FreePlace:
 
 
 @dataclass(frozen=True)
-class WakeQueue:
-    """Wakes as many incidents as the pool has free slots."""
+class WakeForFreeSlots:
+    """Wakes as many incidents in the pool's line as it has free slots."""
 
     pool: str
 
 
 @dataclass(frozen=True)
 class WakeIncidentsOfJob:
-    """Wakes the incidents on the job's other nodes that wait for its end: this incident will not restart it."""
+    """Where the job is down: wakes the incidents on its other nodes that wait for its end.
+
+    This incident will not restart it.
+    """
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ Effect = (
     | ReleaseCandidates
     | ReleaseClaims
     | FreePlace
-    | WakeQueue
+    | WakeForFreeSlots
     | WakeIncidentsOfJob
     | ObserveJob
     | CallNextJob
@@ -180,24 +184,25 @@ def effects_of_turn(
 
 
 def effects_of_ending(situation: Situation, decision: Decision, now: datetime) -> list[Effect]:
-    """Returns what is done when an incident ends. The emails come last, and repeats of them are folded."""
+    """Returns what is done when an incident ends. Emails come last; one that is sent again is dropped by its key."""
     history, run, incident = situation.history, situation.run, ended(situation.history, decision, now)
     assert situation.node is not None
-    left = left_by_incident(situation.node, situation, decision, now)
+    node_after = left_by_incident(situation.node, situation, decision, now)
     # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.
     spares = {turn.result.replacement_node_id for turn in history.turns if turn.result} - {None, incident.node_id}
-    late = [each.task for each in stopped_tasks(history.timeline) if each.is_restarted and each.by_us is None]
+    late = [each.task for each in stopped_tasks(history.timeline) if each.has_stopped_late]
     is_handed_over = incident.state is IncidentState.ESCALATED
+    # An ending that is stored keeps its time.
     effects: list[Effect] = [RecordEnding(incident)] if history.incident.ending is None else []
     effects += [ReleaseNode(str(spare)) for spare in sorted(map(str, spares))]
     effects += [ReleaseCandidates(), ReleaseClaims(), ReleaseNode(incident.node_id), FreePlace()]
-    if left.state is NodeState.QUARANTINED:
-        effects.append(WakeQueue(left.pool))  # it may count for no slot any more
+    if node_after.state is NodeState.QUARANTINED:
+        effects.append(WakeForFreeSlots(node_after.pool))  # a policy may leave it out of the count (pool_size.slots_of)
     if run is not None:
         effects.append(WakeIncidentsOfJob())
     if incident.job_id:
         effects.append(ObserveJob(incident.job_id))
-    effects.append(CallNextJob(left.pool))
+    effects.append(CallNextJob(node_after.pool))
     if is_handed_over or not incident.is_of_new_node:  # a new node that passes is no news
         effects.append(AnnounceEnding())
     return [*effects, NotifyOwnerOfEnding(), NotifyTaskOwners(tuple(late))]

@@ -1,6 +1,7 @@
 """Carries out the effects of a decision, in their order."""
 
 from collections.abc import Iterable
+from typing import assert_never
 
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED, INCIDENT_WAITING
 from nodeheal.contract.steps import Decision
@@ -37,7 +38,8 @@ from nodeheal.services.saving import change_node, node_of
 def carry_out(todo: Iterable[Effect], situation: Situation, decision: Decision, ports: Ports) -> None:
     """Do each, in order. A call that broke off anywhere may be repeated as a whole.
 
-    Raises NotAccepted where the turn is being decided elsewhere, or a record is being written by others.
+    Raises NotAccepted where the turn is decided already or the incident is a human's, or where a record is being
+    written by others; NotFound for an unknown node.
     """
     for effect in todo:
         _do(effect, situation, decision, ports)
@@ -51,7 +53,9 @@ def _do(effect: Effect, situation: Situation, decision: Decision, ports: Ports) 
             trip_breaker(history.context.pool.name, why, ports, history.context.pool)
         case effects.RecordTurn(head, entries):
             if not ports.incidents.advance(head, entries):
-                raise NotAccepted(f"turn {head.turn - 1} of {head.incident_id} is being decided elsewhere")
+                raise NotAccepted(
+                    f"turn {head.turn - 1} of {head.incident_id} is decided already, or it was handed to a human"
+                )
         case effects.RecordEnding(head):
             ports.incidents.finish(head)
         case effects.ReleaseNode(node_id):
@@ -63,7 +67,7 @@ def _do(effect: Effect, situation: Situation, decision: Decision, ports: Ports) 
             release_claims_of_move(history, ports)
         case effects.FreePlace():
             free_place(incident, ports)
-        case effects.WakeQueue(pool):
+        case effects.WakeForFreeSlots(pool):
             wake_for_free_slots(pool, ports, policy)
         case effects.WakeIncidentsOfJob():
             _wake_incidents_of_job(incident.job_id, incident.incident_id, ports)
@@ -85,6 +89,8 @@ def _do(effect: Effect, situation: Situation, decision: Decision, ports: Ports) 
             notify_owner_of_ending(situation, decision, ports)
         case effects.NotifyTaskOwners(tasks):
             notify_owners_of_tasks(situation, tasks, ports)
+        case _:
+            assert_never(effect)
 
 
 def _wake_incidents_of_job(job_id: str | None, incident_id: str, ports: Ports) -> None:

@@ -1,6 +1,7 @@
 """Ends an incident.
 
-The workflow calls it once, after the decision that ends the incident, and again where it broke off:
+The workflow calls it once, after the decision that ends the incident. Where the call breaks off, the state's `Retry`
+repeats it as a whole; where that fails, operators are paged and the incident is marked as escalated.
 
 1. Tasks of others that were stopped for the recovery are started again, each once; the timeline says which.
 2. The situation is read.
@@ -14,6 +15,7 @@ from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.fleet.unmanaged_tasks import not_restarted_text, stopped_tasks
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.effects import effects_of_ending
+from nodeheal.domain.recovery.ending import ended
 from nodeheal.domain.recovery.situation import Situation
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.carry_out import carry_out
@@ -28,7 +30,9 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     Raises ValueError for a decision that ends nothing.
     """
     history = ports.incidents.history(request.incident_id)
+    ended(history, request.decision, ports.clock())  # before anything is done
     if stopped_tasks(history.timeline):
+        # What is around the incident does not matter to them: the next lines read it.
         restart_unmanaged_tasks(request, Situation(history, policy), ports)
         history = ports.incidents.history(request.incident_id)
     reason = request.decision.reason + not_restarted_text(history.timeline)

@@ -130,7 +130,8 @@ def _why_held(restart: Reservation, request: StepRequest, ports: Ports) -> str:
 def restart_unmanaged_tasks(request: StepRequest, situation: Situation, ports: Ports) -> None:
     """Start each task that was stopped, and no other, once, where there is a node for it.
 
-    A claim is not needed: a start is looked for under the task's own mark before it is made.
+    A claim is not needed: a start is looked for under the task's own mark before it is made. Without a node in service
+    nothing is started, late tasks neither; the ending names them all. A start that was refused is not tried again.
     """
     known = stopped_tasks(situation.history.timeline)
     owed = [each.task for each in known if each.is_owed]
