@@ -1,4 +1,4 @@
-"""What other nodes report beside a fault: another job's fault, an echo, a link's other end, a fabric, a crowd."""
+"""What other nodes report beside a fault: of another job, secondary, at a link's other end, of a fabric, of a crowd."""
 
 from dataclasses import replace
 from datetime import timedelta
