@@ -1,5 +1,6 @@
 """Which effects follow from a decision, and in which order."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,13 +14,14 @@ from nodeheal.domain.faults.correlation import CommonCause
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.effects import (
-    Effect,
+    EndingEffect,
     NotifyOwnerOfWait,
     NotifyTaskOwners,
     RecordEnding,
     RecordTurn,
     ReleaseNode,
     TripBreaker,
+    TurnEffect,
     effects_of_ending,
     effects_of_turn,
 )
@@ -32,7 +34,7 @@ INCIDENT_NODE = xid(79).node_id
 OWNED = UnmanagedTask("arn:task/1", "eval:3", owner_email="ada@example.com")
 
 
-def names_of(effects: list[Effect]) -> list[str]:
+def names_of(effects: Sequence[EndingEffect | TurnEffect]) -> list[str]:
     return [type(effect).__name__ for effect in effects]
 
 
@@ -45,7 +47,7 @@ def ending(how: Ending) -> Decision:
     return Decision(step=Step.CLOSE, reason="it is over", node_id=INCIDENT_NODE, ending=how)
 
 
-def turn_of(story: Story, **given: Any) -> list[Effect]:
+def turn_of(story: Story, **given: Any) -> list[TurnEffect]:
     known: dict[str, Any] = {"turn": len(story.history.turns), "result": None, "cause": None, **given}
     return effects_of_turn(situation_of(story), story.next(), now=NOW, **known)
 

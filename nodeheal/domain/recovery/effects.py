@@ -128,10 +128,11 @@ class NotifyTaskOwners:
     tasks: tuple[UnmanagedTask, ...]
 
 
-Effect = (
-    TripBreaker
-    | RecordTurn
-    | RecordEnding
+TurnEffect = (
+    NotifyOwnerOfStep | NotifyTaskOwners | ReleaseCandidates | TripBreaker | NotifyOwnerOfWait | RecordTurn | PageWait
+)
+EndingEffect = (
+    RecordEnding
     | ReleaseNode
     | ReleaseCandidates
     | ReleaseClaims
@@ -140,10 +141,7 @@ Effect = (
     | WakeIncidentsOfJob
     | ObserveJob
     | CallNextJob
-    | PageWait
     | AnnounceEnding
-    | NotifyOwnerOfStep
-    | NotifyOwnerOfWait
     | NotifyOwnerOfEnding
     | NotifyTaskOwners
 )
@@ -156,12 +154,12 @@ def effects_of_turn(
     result: StepResult | None,
     cause: CommonCause | None,
     now: datetime,
-) -> list[Effect]:
+) -> list[TurnEffect]:
     """Returns what is done when a turn is decided. The decision itself is stored behind what a crash must not lose.
 
     `result`: of the turn before, where it is known only now. `cause`: why the pool's breaker opens with this decision.
     """
-    history, effects = situation.history, list[Effect]()
+    history, effects = situation.history, list[TurnEffect]()
     if result is not None:
         effects.append(NotifyOwnerOfStep(result))
         if result.step is Step.ISOLATE:
@@ -183,7 +181,7 @@ def effects_of_turn(
     return effects
 
 
-def effects_of_ending(situation: Situation, decision: Decision, now: datetime) -> list[Effect]:
+def effects_of_ending(situation: Situation, decision: Decision, now: datetime) -> list[EndingEffect]:
     """Returns what is done when an incident ends. Emails come last; one that is sent again is dropped by its key."""
     history, run, incident = situation.history, situation.run, ended(situation.history, decision, now)
     assert situation.node is not None
@@ -193,7 +191,7 @@ def effects_of_ending(situation: Situation, decision: Decision, now: datetime) -
     late = [each.task for each in stopped_tasks(history.timeline) if each.has_stopped_late]
     is_handed_over = incident.state is IncidentState.ESCALATED
     # An ending that is stored keeps its time.
-    effects: list[Effect] = [RecordEnding(incident)] if history.incident.ending is None else []
+    effects: list[EndingEffect] = [RecordEnding(incident)] if history.incident.ending is None else []
     effects += [ReleaseNode(str(spare)) for spare in sorted(map(str, spares))]
     effects += [ReleaseCandidates(), ReleaseClaims(), ReleaseNode(incident.node_id), FreePlace()]
     if node_after.state is NodeState.QUARANTINED:

@@ -1,4 +1,4 @@
-"""Carries out the effects of a decision, in their order."""
+"""Carries out effects in their order: those of a turn and those of an ending, for which functions differ in rights."""
 
 from collections.abc import Iterable
 from typing import assert_never
@@ -10,7 +10,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.faults.correlation import is_dropped_by_reset
 from nodeheal.domain.operation import job_owner
 from nodeheal.domain.recovery import effects
-from nodeheal.domain.recovery.effects import Effect
+from nodeheal.domain.recovery.effects import EndingEffect, TurnEffect
 from nodeheal.domain.recovery.ending import left_by_incident
 from nodeheal.domain.recovery.situation import Situation
 from nodeheal.operations.engine import reconcile_all
@@ -35,27 +35,52 @@ from nodeheal.services.recovery.wait_for_news import bring_news
 from nodeheal.services.saving import change_node, node_of
 
 
-def carry_out(todo: Iterable[Effect], situation: Situation, decision: Decision, ports: Ports) -> None:
-    """Do each, in order. A call that broke off anywhere may be repeated as a whole.
+def carry_out_turn(todo: Iterable[TurnEffect], situation: Situation, decision: Decision, ports: Ports) -> None:
+    """Do what a turn's decision asks for, in order. A call that broke off anywhere may be repeated as a whole.
 
     Raises NotAccepted where the turn is decided already or the incident is a human's, or where a record is being
     written by others; NotFound for an unknown node.
     """
     for effect in todo:
-        _do(effect, situation, decision, ports)
+        _do_for_turn(effect, situation, decision, ports)
 
 
-def _do(effect: Effect, situation: Situation, decision: Decision, ports: Ports) -> None:
-    history, policy = situation.history, situation.policy
-    incident = history.incident
+def carry_out_ending(todo: Iterable[EndingEffect], situation: Situation, decision: Decision, ports: Ports) -> None:
+    """Do what an incident's end asks for, in order. A call that broke off anywhere may be repeated as a whole.
+
+    Raises NotAccepted where a record is being written by others, NotFound for an unknown node.
+    """
+    for effect in todo:
+        _do_for_ending(effect, situation, decision, ports)
+
+
+def _do_for_turn(effect: TurnEffect, situation: Situation, decision: Decision, ports: Ports) -> None:
+    history = situation.history
     match effect:
+        case effects.NotifyOwnerOfStep(result):
+            notify_owner_of_step(situation, result, ports)
+        case effects.NotifyTaskOwners(tasks):
+            notify_owners_of_tasks(situation, tasks, ports)
+        case effects.ReleaseCandidates():
+            release_candidates(history, situation.progress.replacement_node, ports)
         case effects.TripBreaker(why):
             trip_breaker(history.context.pool.name, why, ports, history.context.pool)
+        case effects.NotifyOwnerOfWait(due):
+            notify_owner_of_wait(situation, decision, due, ports)
         case effects.RecordTurn(head, entries):
             if not ports.incidents.advance(head, entries):
-                raise NotAccepted(
-                    f"turn {head.turn - 1} of {head.incident_id} is decided already, or it was handed to a human"
-                )
+                raise NotAccepted(f"turn {head.turn - 1} of {head.incident_id} is decided already, or it is a human's")
+        case effects.PageWait():
+            waiting = compose_waiting(history, decision, ports.clock(), ports.console_links)
+            if waiting is not None:
+                ports.notifier.announce(INCIDENT_WAITING, waiting)
+        case _:
+            assert_never(effect)
+
+
+def _do_for_ending(effect: EndingEffect, situation: Situation, decision: Decision, ports: Ports) -> None:
+    history, incident = situation.history, situation.history.incident
+    match effect:
         case effects.RecordEnding(head):
             ports.incidents.finish(head)
         case effects.ReleaseNode(node_id):
@@ -68,23 +93,15 @@ def _do(effect: Effect, situation: Situation, decision: Decision, ports: Ports) 
         case effects.FreePlace():
             free_place(incident, ports)
         case effects.WakeForFreeSlots(pool):
-            wake_for_free_slots(pool, ports, policy)
+            wake_for_free_slots(pool, ports, situation.policy)
         case effects.WakeIncidentsOfJob():
             _wake_incidents_of_job(incident.job_id, incident.incident_id, ports)
         case effects.ObserveJob(job_id):
             reconcile_all(job_owner(job_id), ports)
         case effects.CallNextJob(pool):
             call_next_job(pool, ports)
-        case effects.PageWait():
-            waiting = compose_waiting(history, decision, ports.clock(), ports.console_links)
-            if waiting is not None:
-                ports.notifier.announce(INCIDENT_WAITING, waiting)
         case effects.AnnounceEnding():
             _announce_ending(situation, decision, ports)
-        case effects.NotifyOwnerOfStep(result):
-            notify_owner_of_step(situation, result, ports)
-        case effects.NotifyOwnerOfWait(due):
-            notify_owner_of_wait(situation, decision, due, ports)
         case effects.NotifyOwnerOfEnding():
             notify_owner_of_ending(situation, decision, ports)
         case effects.NotifyTaskOwners(tasks):

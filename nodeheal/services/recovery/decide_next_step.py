@@ -22,7 +22,7 @@ from nodeheal.domain.recovery.guardrails import breaker_cause, with_open_breaker
 from nodeheal.domain.recovery.incident import History
 from nodeheal.operations.verbs import conclude
 from nodeheal.ports import Ports
-from nodeheal.services.recovery.carry_out import carry_out
+from nodeheal.services.recovery.carry_out import carry_out_turn
 from nodeheal.services.recovery.read_situation import read_situation
 from nodeheal.services.recovery.show_condition import show_condition
 from nodeheal.services.saving import node_of
@@ -63,7 +63,7 @@ def _decide_turn(
     if cause is not None:
         situation = with_open_breaker(situation, cause, now)
     decision = decide(situation, now)
-    carry_out(effects_of_turn(situation, decision, turn, result, cause, now), situation, decision, ports)
+    carry_out_turn(effects_of_turn(situation, decision, turn, result, cause, now), situation, decision, ports)
     return decision
 
 
