@@ -236,6 +236,24 @@ def test_one_whose_stop_was_begun_and_never_answered_is_named_in_the_ending() ->
     assert unmanaged_tasks_of(it).unmanaged_started == []
 
 
+def test_a_task_that_had_ended_by_itself_is_not_started_at_the_end_of_the_incident() -> None:
+    it = Incident()
+    scheduler, isolation = unmanaged_tasks_of(it), it.request()
+    behave_as(it.ports, traits=REQUEUES)
+    scheduler.unmanaged = {EVALUATION.task_id: (BROKEN, EVALUATION)}
+    scheduler.stop_unmanaged_task = lambda *_: False  # type: ignore[method-assign]
+    isolate_node(isolation, it.ports, ACT)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+    it.resumed(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()
+
+    end_incident(it.request(), it.ports, ACT)
+
+    history = it.ports.incidents.history(it.id)
+    assert scheduler.unmanaged_started == []
+    assert "Look whether" not in str(history.incident.summary)
+
+
 @pytest.mark.parametrize("refused", ["", "2 pods are ending"])
 def test_a_task_that_has_stopped_after_the_isolation_is_started_at_the_end_of_the_incident(refused: str) -> None:
     it = Incident()
