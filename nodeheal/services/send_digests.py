@@ -28,15 +28,14 @@ def announce_digests(pools: list[str], ports: Ports, policy: RecoveryPolicy) -> 
         key = digest_key(channel, until)
         if ports.notifier.was_sent(key):
             continue
-        incidents = [
+        newest_first = [
             incident
             for incident in list_incidents(ports, pools, list(IncidentState), until - period)
             if incident.opened_at < until
         ]
-        if not incidents:
+        if not newest_first:
             ports.notifier.mark_sent(key)  # not looked for again
             continue
-        incidents.reverse()  # the oldest first
-        ports.notifier.announce(INCIDENT_DIGEST, compose_digest(channel, until - period, until, incidents))
+        ports.notifier.announce(INCIDENT_DIGEST, compose_digest(channel, until - period, until, newest_first[::-1]))
         announced.append(key)
     return announced

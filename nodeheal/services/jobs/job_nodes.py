@@ -137,20 +137,20 @@ def _is_free_for(job: Job, node: Node, pauses: Pauses, ports: Ports) -> bool:
 def claim_replacement_nodes(job: Job, count: int, ports: Ports) -> list[Node] | None:
     """So many of them, claimed for the job; None: there are too few. What was claimed for it before stays so: it may be
     what another incident is launching it on just now."""
-    nodes: list[Node] = []
+    claimed: list[Node] = []
     new: list[Node] = []
     pauses = ports.pauses.read()
     for replacement in replacement_nodes(job, pauses, ports):
         node = ports.nodes.get(replacement.node_id)
-        if len(nodes) == count or node is None or not _is_free_for(job, node, pauses, ports):
+        if len(claimed) == count or node is None or not _is_free_for(job, node, pauses, ports):
             continue
         if node.claimed_by is None:
             if not ports.nodes.save(replace(node, claimed_by=job.job_id)):
                 continue
             new.append(node)
-        nodes.append(node)
-    if len(nodes) == count:
-        return nodes
+        claimed.append(node)
+    if len(claimed) == count:
+        return claimed
     for node in new:
         clear_if_owner(ports, node.node_id, claimed_by=job.job_id)
     return None

@@ -24,13 +24,13 @@ def list_incidents(
     listed = {*states, *_UNENDED} if IncidentState.ESCALATED in states else {*states}
     # In the order of an incident's life: one that moves on while we look is kept as it was seen last.
     in_order = [state for state in IncidentState if state in listed]
-    incidents = {
+    by_id = {
         incident.incident_id: incident
         for pool in pools
         for state in in_order
         for incident in ports.fleet_index.incidents(pool, state, since, until)
     }
-    asked = [incident for incident in incidents.values() if incident.state in states]
+    asked = [incident for incident in by_id.values() if incident.state in states]
     return sorted(asked, key=lambda incident: (incident.opened_at, incident.incident_id), reverse=True)
 
 

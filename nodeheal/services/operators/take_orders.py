@@ -27,7 +27,7 @@ def take_orders(clusters: Iterable[Cluster], stop_at: datetime, ports: Ports, po
 
     An order that cannot be requested now stands until it can, or until its mark is gone.
     """
-    known = {orders.cluster: orders for orders in ports.fleet_index.cursor().orders}
+    known = {of_cluster.cluster: of_cluster for of_cluster in ports.fleet_index.cursor().orders}
     taken: list[str] = []
     for cluster in sorted({*known, *clusters}):
         scheduler = ports.schedulers.get(cluster.kind)
@@ -89,7 +89,8 @@ def _taken(order: NodeOrder, of_cluster: ClusterOrders, ports: Ports, policy: Re
 
 
 def _change(cluster: Cluster, known: StandingOrder, changed: StandingOrder, ports: Ports) -> None:
-    [of_cluster] = [orders for orders in ports.fleet_index.cursor().orders if orders.cluster == cluster]
+    by_cluster = {standing.cluster: standing for standing in ports.fleet_index.cursor().orders}
+    of_cluster = by_cluster[cluster]
     place = (known.node_id, known.action)
     kept = tuple(changed if (order.node_id, order.action) == place else order for order in of_cluster.standing)
     _save(cluster, replace(of_cluster, standing=kept), ports)
@@ -98,5 +99,5 @@ def _change(cluster: Cluster, known: StandingOrder, changed: StandingOrder, port
 def _save(cluster: Cluster, after: ClusterOrders | None, ports: Ports) -> None:
     """Write it beside the others, before another cluster is asked."""
     cursor = ports.fleet_index.cursor()
-    others = tuple(orders for orders in cursor.orders if orders.cluster != cluster)
+    others = tuple(of_other for of_other in cursor.orders if of_other.cluster != cluster)
     ports.fleet_index.save_cursor(replace(cursor, orders=(*others, after) if after is not None else others))
