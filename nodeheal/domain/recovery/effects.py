@@ -210,5 +210,4 @@ def _decided(incident: Incident, decision: Decision, turn: int, now: datetime) -
     state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN
     if incident.state is IncidentState.CLOSED:
         state = IncidentState.CLOSED  # by a human's release: it only has to end
-    changes = {"turn": turn + 1, "state": state, "step": decision.step, "step_at": now, "awaits": decision.awaits}
-    return replace(incident, **changes)  # type: ignore[arg-type]
+    return replace(incident, turn=turn + 1, state=state, step=decision.step, step_at=now, awaits=decision.awaits)

@@ -16,9 +16,9 @@ from nodeheal.domain.recovery.progress import Progress, read_progress
 class Situation:
     """One incident, as it is stored, with what is around it.
 
-    `history.context`: what is around the incident, for a decision. `node`, `job`, `run`: its own, as they were read;
-    None: there is none, or nobody has to know. `job_is_over`: it needs no restart. `job_is_down`: it does not run, and
-    no other incident is about to bring it back.
+    `history.context`: what is around the incident; of an incident that ends, only whether its job runs. `node`, `job`,
+    `run`: its own, as they were read. None: the incident has none, or they were not read. `job_is_over`: it needs no
+    restart. `job_is_down`: it does not run, and no other incident is about to bring it back.
     """
 
     history: History

@@ -19,7 +19,7 @@ from nodeheal.domain.recovery.ending import ended
 from nodeheal.domain.recovery.situation import Situation
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.carry_out import carry_out_ending
-from nodeheal.services.recovery.read_situation import read_situation
+from nodeheal.services.recovery.read_situation import read_ending
 from nodeheal.services.recovery.unmanaged_tasks import restart_unmanaged_tasks
 from nodeheal.services.steps import result_of
 
@@ -37,6 +37,6 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         history = ports.incidents.history(request.incident_id)
     reason = request.decision.reason + not_restarted_text(history.timeline)
     decision = request.decision.model_copy(update={"reason": reason})
-    situation = read_situation(history, ports, policy)
+    situation = read_ending(history, ports, policy)
     carry_out_ending(effects_of_ending(situation, decision, ports.clock()), situation, decision, ports)
     return result_of(request, ports, Outcome.DONE, reason)

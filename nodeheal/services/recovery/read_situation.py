@@ -30,11 +30,23 @@ TIMES_USED = 5  # of the newest: what took long last year says little of today
 
 
 def read_situation(history: History, ports: Ports, policy: RecoveryPolicy) -> Situation:
-    """Returns the incident with what is around it now. Raises NotFound for an unknown node."""
-    incident = history.incident
-    node = node_of(incident.node_id, ports)
-    job, run = current_run(incident.job_id, ports)
-    context = _context_of(history, node, job, run, ports, policy)
+    """Returns the incident with what a decision needs to know around it. Raises NotFound for an unknown node."""
+    node = node_of(history.incident.node_id, ports)
+    job, run = current_run(history.incident.job_id, ports)
+    return _situation(history, node, job, run, _context_of(history, node, job, run, ports, policy), policy)
+
+
+def read_ending(history: History, ports: Ports, policy: RecoveryPolicy) -> Situation:
+    """Returns the incident with what its end needs to know: its node, and how its job stands. Raises NotFound."""
+    node = node_of(history.incident.node_id, ports)
+    job, run = current_run(history.incident.job_id, ports)
+    context = replace(history.context, job_is_running=is_running(job, run, history.incident, ports))
+    return _situation(history, node, job, run, context, policy)
+
+
+def _situation(
+    history: History, node: Node, job: Job | None, run: Run | None, context: DecisionContext, policy: RecoveryPolicy
+) -> Situation:
     is_over = job is not None and needs_no_restart(history, job, run, policy)
     is_down = job is not None and not is_over and not context.job_is_running
     return Situation(replace(history, context=context), policy, node, job, run, is_over, is_down)
