@@ -36,7 +36,7 @@ class Situation:
 
     @cached_property
     def assessment(self) -> FaultAssessment:
-        """What its events say."""
+        """What its events say, of all boots. A decision asks only those since the newest boot."""
         return assess_faults(self.history, self.policy)
 
     @property
