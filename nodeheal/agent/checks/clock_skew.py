@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, Problem, State, always
 from nodeheal.agent.runtime.thresholds import CLOCK_WRONG
+from nodeheal.agent.transport.endpoint import endpoint
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 
@@ -51,10 +52,8 @@ def judge(ahead: float, wrong_seconds: float) -> NodeCheckResult:
 
 
 def _date_of(place: CheckContext) -> str:
-    """Read the Date header, in the check's process only: the connection module is not loaded into the agent for it."""
+    """Read the Date header, in the check's process only."""
     import http.client
-
-    from nodeheal.agent.transport.aws_client import endpoint
 
     url = urlsplit(place.config.endpoint_url or endpoint("events", place.config.region))
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection

@@ -25,20 +25,7 @@ def holds_accelerator(folder: Path, gpu_users: frozenset[int] | None) -> bool | 
 
 def gpu_users(place: CheckContext) -> frozenset[int] | None:
     """Return the processes that use an NVIDIA GPU; None where the driver does not list them."""
-    if gpu_state.why_not(place):
-        return None
-    import pynvml  # imported here because it is rarely needed
-
-    from nodeheal.agent.checks.nvml import Nvml
-
-    try:
-        nvml = Nvml()
-        try:
-            return nvml.users()
-        finally:
-            nvml.close()
-    except pynvml.NVMLError:
-        return None
+    return None if gpu_state.why_not(place) else gpu_state.gpu_library().users()
 
 
 def _target(link: Path) -> str:

@@ -1,6 +1,7 @@
 """Checks the state of every NVIDIA GPU by the driver's library: every 30 s, and at every driver event."""
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from nodeheal.agent.checks.check import CheckContext, NodeCheck, NodeCheckResult, State
 from nodeheal.agent.checks.hardware import has_nvidia
@@ -9,6 +10,16 @@ from nodeheal.parsers.finding import Finding
 
 READ_SECONDS = 30.0
 DEADLINE_SECONDS = 60.0
+
+
+class GpuLibrary(Protocol):
+    """The module that asks NVIDIA's library."""
+
+    def looks(self, place: CheckContext, state: State, every_seconds: float) -> Iterator[NodeCheckResult]:
+        """Yield a result at the interval and at every event, without end."""
+
+    def users(self) -> frozenset[int] | None:
+        """Return the processes that use a GPU; None where the driver does not list them."""
 
 
 def why_not(place: CheckContext) -> str:
@@ -23,15 +34,20 @@ def look(place: CheckContext, state: State) -> NodeCheckResult:
 
 def stream(place: CheckContext, state: State) -> Iterator[NodeCheckResult]:
     """Check every 30 s and at every event, without end."""
-    from nodeheal.agent.checks.gpu_stream import looks
+    return gpu_library().looks(place, state, READ_SECONDS)
 
-    return looks(place, state, READ_SECONDS)
+
+def gpu_library() -> GpuLibrary:
+    """Import what asks NVML, 3 MiB: only nodes with NVIDIA GPUs need it."""
+    from nodeheal.agent.checks import gpu_stream
+
+    return gpu_stream
 
 
 def load(place: CheckContext) -> None:
-    """Import the NVML binding, about a MiB, where the library is installed."""
+    """Import it where there are NVIDIA GPUs."""
     if not why_not(place):
-        import nodeheal.agent.checks.gpu_stream  # noqa: F401
+        gpu_library()
 
 
 CHECK = NodeCheck(

@@ -1,4 +1,4 @@
-"""The stream of `gpu_state`; only nodes with NVIDIA GPUs load this module.
+"""The stream of `gpu_state`, and who uses a GPU; only nodes with NVIDIA GPUs load this module.
 
 An XID event is reported here only where no kernel log can be read. The kernel's line contains the same and more
 (process, sub-code), and a fault that is reported twice would count twice.
@@ -51,6 +51,18 @@ def looks(place: CheckContext, state: State, every_seconds: float) -> Iterator[N
         state = seen.state
         yield without_duplicates(seen, place)
         events = _events(nvml, due_at)
+
+
+def users() -> frozenset[int] | None:
+    """Return the processes that use a GPU; None where the driver does not list them."""
+    try:
+        nvml = Nvml()
+        try:
+            return nvml.users()
+        finally:
+            nvml.close()
+    except pynvml.NVMLError:
+        return None
 
 
 def _seen(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nodeheal.agent.checks.file_tail import FileTail, RawLine
+from nodeheal.agent.checks.journal import JournalLog
 from nodeheal.agent.checks.kmsg import RECORDS_A_TURN, KmsgReader
 from nodeheal.agent.checks.pci_tree import PciTree
 from nodeheal.agent.checks.repeats import FindingOccurrence, Repeats, load
@@ -345,9 +346,6 @@ def _key(kind: str, path: str) -> str:
 def _open(log: KernelLog, boot_id: str, cursor: object, takes_drills: bool, now: float) -> _Log:
     known = cursor if isinstance(cursor, dict) else None
     if log.kind == "journald":
-        # Imported where it is used, because it loads the modules that run processes.
-        from nodeheal.agent.checks.journal import JournalLog
-
         return JournalLog(_key(log.kind, log.path), log.path, boot_id, known, takes_drills, now)
     if log.kind == "kmsg":
         return _KmsgLog(log.path, boot_id, known, takes_drills)

@@ -1,6 +1,5 @@
-"""Reads the state of the node's NVLinks, in a process of its own: a call of the driver's library can hang.
-
-`python -m nodeheal.agent.checks.nvlink_state` prints it.
+"""The state of the node's NVLinks. It is read in a process of its own, `COMMAND`: a call of the driver's library can
+hang.
 """
 
 import sys
@@ -10,7 +9,7 @@ from nodeheal.agent.checks.gpu_reading import GpuReading
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.parsers.nvlinks import NvLinks
 
-COMMAND = (sys.executable, "-m", "nodeheal.agent.checks.nvlink_state")
+COMMAND = (sys.executable, "-m", "nodeheal.agent.checks.read_nvlinks")
 SECONDS = 30.0
 
 
@@ -27,24 +26,3 @@ def state_of(readings: Sequence[GpuReading]) -> NvLinks:
     if not any(reading.links for reading in readings):
         return NvLinks.ABSENT
     return NvLinks.TRAINING if any(reading.joins_fabric for reading in readings) else NvLinks.UP
-
-
-def _read() -> NvLinks:
-    try:
-        import pynvml
-
-        from nodeheal.agent.checks.nvml import Nvml
-    except ImportError:
-        return NvLinks.UNKNOWN
-    try:
-        nvml = Nvml()
-        try:
-            return state_of(nvml.read())
-        finally:
-            nvml.close()
-    except pynvml.NVMLError:
-        return NvLinks.UNKNOWN
-
-
-if __name__ == "__main__":
-    sys.stdout.write(f"{_read()}\n")

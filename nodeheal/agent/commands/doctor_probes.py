@@ -15,9 +15,9 @@ from nodeheal.agent.checks.tools import is_installed
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.compose import event_bus, heartbeat_item, signer_of
 from nodeheal.agent.runtime.config import AgentConfig, KernelLog
-from nodeheal.agent.transport.aws_client import endpoint
 from nodeheal.agent.transport.bus import BusUnavailable
 from nodeheal.agent.transport.connect import node_metrics
+from nodeheal.agent.transport.endpoint import endpoint
 from nodeheal.agent.transport.event import Entry
 from nodeheal.agent.transport.heartbeat_client import HeartbeatContent, HeartbeatRejected
 from nodeheal.agent.transport.metrics import NotPut

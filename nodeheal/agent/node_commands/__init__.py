@@ -14,7 +14,7 @@ from typing import NoReturn
 from nodeheal.agent.commands.node_command import LATEST, NodeCommand, number
 from nodeheal.agent.runtime import config as configuration
 
-EXIT_BROKEN = 70  # as in main.py
+EXIT_BROKEN = 70  # as in commands/command_line.py
 
 logger = logging.getLogger(__name__)
 

@@ -29,11 +29,11 @@ from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.compose import event_bus, open_spool
 from nodeheal.agent.runtime.config import AgentConfig
 from nodeheal.agent.runtime.file_owner import ROOT
-from nodeheal.agent.runtime.training_step import last_step
+from nodeheal.agent.runtime.training_step import read_progress, step_in
 from nodeheal.agent.transport.bus import EventBus
 from nodeheal.agent.transport.event import EventFactory, Found
 from nodeheal.agent.transport.spool import Spool
-from nodeheal.checkpoints.apart import list_apart
+from nodeheal.checkpoints.apart import SearchFailed, list_apart, tell_apart
 from nodeheal.checkpoints.found import DirectoryListing
 from nodeheal.checkpoints.place import why_not_plain
 from nodeheal.contract import names
@@ -42,6 +42,7 @@ from nodeheal.contract.vocabulary import CheckpointFormat
 LONGEST_SECONDS = 40.0  # the control plane asks another node after 60
 LONGEST_WAIT_SECONDS = 99.0  # the two digits that the SSM document accepts
 LEAST_LOOK_SECONDS = 5.0  # to stat a folder; a file system that takes longer hangs
+STEP_SECONDS = 3.0  # to read the progress file of the previous run
 TO_REPORT_SECONDS = 5.0  # the share of the given time that reporting may need
 _PROGRESS = re.compile(r"[A-Za-z0-9._-]{1,155}\.json")
 
@@ -84,10 +85,19 @@ def find_checkpoint(
     return EXIT_DONE
 
 
+def _last_step(file: Path, become: Callable[[], None]) -> int | None:
+    """Return the step, read as the user of `become`; None where the file does not exist or contains none."""
+    try:
+        told = tell_apart(lambda: step_in(read_progress(file)), STEP_SECONDS, become)
+    except SearchFailed:
+        return None
+    return told if isinstance(told, int) else None
+
+
 def _look(command: FindCheckpointCommand, seconds: float, become: Callable[[], None]) -> Found:
     if command.sight_after is None:
         found = _found(list_apart(command.directory, command.format, seconds, to_newest_valid=True, prepare=become))
-        return replace(found, last_step=last_step(command.progress, become)) if command.progress else found
+        return replace(found, last_step=_last_step(command.progress, become)) if command.progress else found
     after = min(command.sight_after, seconds - LEAST_LOOK_SECONDS)
     seen = see_apart(command.directory, max(0.0, after), LEAST_LOOK_SECONDS, become)
     known = Found(command.directory, command.format)

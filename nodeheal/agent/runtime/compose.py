@@ -9,9 +9,10 @@ from nodeheal.agent.identity.sts_identity import StsIdentity
 from nodeheal.agent.kubernetes.own_pod import agent_pod
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.config import AgentConfig
-from nodeheal.agent.transport.aws_client import AwsClient, endpoint
+from nodeheal.agent.transport.aws_client import AwsClient
 from nodeheal.agent.transport.bus import EventBus
 from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.endpoint import endpoint
 from nodeheal.agent.transport.heartbeat_client import HeartbeatItem
 from nodeheal.agent.transport.spool import Spool
 

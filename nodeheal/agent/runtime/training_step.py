@@ -1,34 +1,16 @@
 """Reads the last step that a run has reported on this node, from its progress file."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from nodeheal.agent.runtime.safe_files import open_file
 from nodeheal.contract.json_text import read_json
 
 FILE_BYTES = 4_096
-SECONDS = 3.0
 STEPS = 2**63
 FILES = 8  # looked at for a heartbeat: a node has one job at a time, and leftovers of others
 RUNS = 2  # in a heartbeat, which is one small item
 _OF_RUN = re.compile(r"(?P<job>[a-z0-9-]{1,63})\.(?P<run>\d{1,9})\.\d{1,6}\.json")
-
-
-def last_step(file: Path, become: Callable[[], None]) -> int | None:
-    """Return the step; None where the file does not exist or contains none. The file is read as the user of
-    `become`.
-    """
-    from nodeheal.checkpoints.apart import (  # would stay in the memory of the agent that watches
-        SearchFailed,
-        tell_apart,
-    )
-
-    try:
-        told = tell_apart(lambda: step_in(_read(file)), SECONDS, become)
-    except SearchFailed:
-        return None
-    return told if isinstance(told, int) else None
 
 
 def steps_in(folder: Path) -> dict[str, int]:
@@ -43,7 +25,7 @@ def steps_in(folder: Path) -> dict[str, int]:
     for file in files:
         named = _OF_RUN.fullmatch(file.name)
         try:
-            step = step_in(_read(file)) if named else None
+            step = step_in(read_progress(file)) if named else None
         except OSError:
             continue
         if named is not None and step is not None and len(found) < RUNS:
@@ -62,6 +44,7 @@ def step_in(content: bytes) -> int | None:
     return step if is_step else None
 
 
-def _read(file: Path) -> bytes:
+def read_progress(file: Path) -> bytes:
+    """Return the start of a progress file. Raises OSError."""
     with open_file(file) as opened:  # a job may write anything there
         return opened.read(FILE_BYTES)

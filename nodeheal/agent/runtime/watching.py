@@ -9,8 +9,15 @@ from nodeheal.agent.checks.check import CheckContext
 from nodeheal.agent.checks.check_runner import CheckRunner
 from nodeheal.agent.checks.registry import chosen
 from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.runtime.clock import Clock
+from nodeheal.agent.runtime.compose import event_bus, open_spool, signer_of
 from nodeheal.agent.runtime.config import AgentConfig, config_path, load
 from nodeheal.agent.runtime.eventfd_event import EventfdEvent
+from nodeheal.agent.runtime.loop import STOP_PATIENCE_SECONDS, Agent
+from nodeheal.agent.runtime.single_instance import claim
+from nodeheal.agent.transport.connect import beside, fallback
+from nodeheal.agent.transport.sender import Sender
+from nodeheal.domain.faults.catalog import verdicts
 
 if TYPE_CHECKING:
     import argparse
@@ -43,14 +50,6 @@ def _looks(config: AgentConfig) -> CheckRunner:
 
 
 def _watch(config: AgentConfig, looks: CheckRunner, stop: EventfdEvent) -> int:
-    from nodeheal.agent.runtime.clock import Clock
-    from nodeheal.agent.runtime.compose import event_bus, open_spool, signer_of
-    from nodeheal.agent.runtime.loop import STOP_PATIENCE_SECONDS, Agent
-    from nodeheal.agent.runtime.single_instance import claim
-    from nodeheal.agent.transport.connect import beside, fallback
-    from nodeheal.agent.transport.sender import Sender
-    from nodeheal.domain.faults.catalog import verdicts
-
     claim(Path(config.state_dir))
     verdicts()  # imported now: the disk may fail before they are needed
     clock, spool = Clock(), open_spool(config)

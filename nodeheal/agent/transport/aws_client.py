@@ -1,8 +1,7 @@
 """Sends signed POSTs to one AWS service over one connection that is kept open."""
 
 import http
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
@@ -43,21 +42,6 @@ class RequestFailed(Exception):
     def __init__(self, reason: str, is_refusal: bool = False) -> None:
         super().__init__(reason)
         self.is_refusal = is_refusal
-
-
-# The SDKs call it by its product's name.
-_SPELLED = {"monitoring": "CLOUDWATCH"}
-
-
-def endpoint(service: str, region: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the service's URL: from the environment variables that the AWS SDKs use, else that of the Region's
-    partition.
-    """
-    named = environment.get(f"AWS_ENDPOINT_URL_{_SPELLED.get(service, service.upper())}") or environment.get(
-        "AWS_ENDPOINT_URL"
-    )
-    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    return named or f"https://{service}.{region}.{suffix}"
 
 
 class AwsClient:

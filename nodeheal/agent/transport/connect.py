@@ -11,14 +11,15 @@ from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.compose import heartbeat_item, service
 from nodeheal.agent.runtime.config import AgentConfig
 from nodeheal.agent.runtime.training_step import steps_in
-from nodeheal.agent.transport.aws_client import AwsClient, endpoint
+from nodeheal.agent.transport.aws_client import AwsClient
 from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.endpoint import endpoint
 from nodeheal.agent.transport.fallback import Fallback
 from nodeheal.agent.transport.heartbeat_thread import HeartbeatThread
+from nodeheal.agent.transport.metrics import NodeMetrics, Publisher
 
 if TYPE_CHECKING:
     from nodeheal.agent.transport.gauges import Sample
-    from nodeheal.agent.transport.metrics import NodeMetrics, Publisher
 
 
 class Thread(Protocol):
@@ -45,9 +46,7 @@ def beside(
     if config.cloudwatch_metrics:
         threads.append(publisher(config, clock, gauges))
     if config.prometheus_port:
-        from nodeheal.agent.transport.prometheus import (
-            Exporter,  # imported only where it is enabled: it would stay in memory
-        )
+        from nodeheal.agent.transport.prometheus import Exporter  # only where it is enabled: it would stay in memory
 
         exporter = Exporter(
             config.prometheus_port, config.identity, gauges, lambda: (*samples(), *heartbeats.samples())
@@ -69,17 +68,13 @@ def fallback(config: AgentConfig, clock: Clock, signer: Signer) -> Fallback:
     return Fallback(*service("sns", config, clock), signer)
 
 
-def publisher(config: AgentConfig, clock: Clock, gauges: Callable[[], Mapping[str, float]]) -> "Publisher":
+def publisher(config: AgentConfig, clock: Clock, gauges: Callable[[], Mapping[str, float]]) -> Publisher:
     """Create the thread that publishes metrics to CloudWatch."""
-    from nodeheal.agent.transport.metrics import Publisher  # as above
-
     return Publisher(node_metrics(config, clock), gauges, clock)
 
 
-def node_metrics(config: AgentConfig, clock: Clock) -> "NodeMetrics":
+def node_metrics(config: AgentConfig, clock: Clock) -> NodeMetrics:
     """Create the client of this node's CloudWatch metrics."""
-    from nodeheal.agent.transport.metrics import NodeMetrics
-
     region = config.region
     cloudwatch = AwsClient("monitoring", region, endpoint("monitoring", region), CredentialChain(clock), clock)
     return NodeMetrics(cloudwatch, config.node_id, each_gpu=config.cloudwatch_metrics == "gpus")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.main import EXIT_CONFIG, main
+from nodeheal.agent.commands.command_line import EXIT_CONFIG
+from nodeheal.agent.main import main
 from nodeheal.agent.node_commands import all_commands
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from sandbox.toml import toml

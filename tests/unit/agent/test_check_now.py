@@ -13,8 +13,9 @@ from nodeheal.agent.checks.check_ipc import ProcessAnswer
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands.check_now import check_now, row_of
+from nodeheal.agent.commands.command_line import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_CONFIG
 from nodeheal.agent.commands.parser import EXIT_USAGE
-from nodeheal.agent.main import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_CONFIG, main
+from nodeheal.agent.main import main
 from nodeheal.agent.node_commands.reboot import EXIT_REBOOT
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
@@ -185,7 +186,7 @@ def test_a_pipe_that_breaks_elsewhere_is_still_told(
     def breaks(_: object) -> int:
         raise BrokenPipeError("of a service")
 
-    monkeypatch.setattr("nodeheal.agent.main._command", breaks)
+    monkeypatch.setattr("nodeheal.agent.commands.command_line._command", breaks)
 
     assert main(["check"]) == EXIT_CANNOT_START
     assert str(vars(caplog.records[-1])["why"]) == "of a service"
@@ -238,7 +239,7 @@ def test_a_fault_of_ours_is_no_verdict(monkeypatch: pytest.MonkeyPatch, caplog: 
     def breaks(_: object) -> int:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("nodeheal.agent.main._command", breaks)
+    monkeypatch.setattr("nodeheal.agent.commands.command_line._command", breaks)
 
     assert main(["check"]) == EXIT_BROKEN == 70
     assert caplog.records[-1].exc_info is not None

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_CONFIG, main
+from nodeheal.agent.commands.command_line import EXIT_CANNOT_START, EXIT_CONFIG
+from nodeheal.agent.main import main
 from nodeheal.agent.runtime import config as configuration
 from nodeheal.agent.runtime.config import ConfigError, KernelLog, config_path, load
 from nodeheal.contract.health_event import LABELS, NODE_ID_PATTERN

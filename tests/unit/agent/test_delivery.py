@@ -15,9 +15,10 @@ import pytest
 from nodeheal.agent.identity.signing import FILE_NAME as KEY_FILE
 from nodeheal.agent.identity.signing import Signer
 from nodeheal.agent.identity.sts_identity import StsIdentity
-from nodeheal.agent.transport.aws_client import AwsClient, endpoint
+from nodeheal.agent.transport.aws_client import AwsClient
 from nodeheal.agent.transport.bus import CALL_BYTES, ENVELOPE_BYTES, BusUnavailable, EventBus, Receipt, batch
 from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.endpoint import endpoint
 from nodeheal.agent.transport.event import Entry
 from nodeheal.agent.transport.heartbeat_client import HeartbeatItem
 from nodeheal.agent.transport.sender import BACKOFF_LIMIT_SECONDS, COMPLAINT_SECONDS, Sender

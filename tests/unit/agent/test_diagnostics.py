@@ -148,7 +148,7 @@ def test_what_dcgm_says_of_links_counts_at_the_second_run_and_where_they_are_up(
     monkeypatch.setattr(dcgm, "FABRIC_POLL_SECONDS", 100.0)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     down = "GPU 1's NvLink link 4 is currently down"
-    made = bench(2, dcgmi=undone("pcie", down), nvlink_state=says(f"{links}\n"))
+    made = bench(2, dcgmi=undone("pcie", down), read_nvlinks=says(f"{links}\n"))
 
     report, _ = dcgm.check(made)
 

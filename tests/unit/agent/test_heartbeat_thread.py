@@ -11,8 +11,9 @@ import pytest
 
 from nodeheal.agent.identity.sts_identity import StsIdentity
 from nodeheal.agent.runtime.log_once import TOLD, LogOnce
-from nodeheal.agent.transport.aws_client import AwsClient, endpoint
+from nodeheal.agent.transport.aws_client import AwsClient
 from nodeheal.agent.transport.credentials import CredentialChain
+from nodeheal.agent.transport.endpoint import endpoint
 from nodeheal.agent.transport.heartbeat_client import (
     LONGEST_SECONDS,
     SHORTEST_SECONDS,

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent import node_commands
+from nodeheal.agent.commands.command_line import EXIT_BROKEN
 from nodeheal.agent.commands.node_command import REQUEST_ID
 from nodeheal.agent.commands.parser import EXIT_USAGE
-from nodeheal.agent.main import EXIT_BROKEN, main
+from nodeheal.agent.main import main
 from nodeheal.agent.node_commands import all_commands
 from tests.support.agent_documents import DOCUMENTS
 from tests.support.agent_fakes import FakeEventBridge, NodeFolder

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent import units
+from nodeheal.agent.commands.command_line import EXIT_CANNOT_START, EXIT_CONFIG
 from nodeheal.agent.commands.copy_credentials import SOURCE
-from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_CONFIG
 from nodeheal.agent.runtime.config import AgentConfig
 
 PACKAGING = Path(__file__).parents[3] / "packaging"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.checks.check_process import _detach_from_agent
-from nodeheal.agent.main import EXIT_CANNOT_START
+from nodeheal.agent.commands.command_line import EXIT_CANNOT_START
 from nodeheal.agent.runtime.single_instance import AlreadyRunning, claim
 from sandbox.toml import toml
 from tests.support.agent_fakes import PATIENCE_SECONDS, FakeEventBridge, NodeFolder, eventually, xid
