@@ -15,6 +15,7 @@ from mangum import Mangum
 from lambdas.sign_in import SignIn, UserPool
 from nodeheal.adapters.aws.assumed_roles import AssumedRoles
 from nodeheal.adapters.aws.calls import OncePerCaller, calling_as, client
+from nodeheal.adapters.aws.failures import in_words
 from nodeheal.api import aws
 from nodeheal.api.views import Fact
 from nodeheal.console.app import Deployment, console_app
@@ -64,7 +65,7 @@ def _deployment(role_arn: str, person: str, role: str) -> Deployment:
         who=f"{person} ({role})",
         where=f"account {role_arn.split(':')[4]}, {client('sts').meta.region_name}",
         in_force=aws.policy_in_force,
-        in_words=lambda error: aws.in_words(error, table),
+        in_words=lambda error: in_words(error, table),
         documents=cache(aws.policy_documents),
         scheduler_words=lambda node: _ASKED_ELSEWHERE,
         allowed=ACTS_OF_ROLE[Role(role)],

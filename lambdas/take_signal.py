@@ -12,7 +12,7 @@ from nodeheal.adapters.aws.translate.cloudwatch_alarm import AlarmEvent, from_cl
 from nodeheal.adapters.aws.translate.ec2_state import Ec2StateEvent, from_ec2_state
 from nodeheal.adapters.aws.translate.ec2_warning import Ec2WarningEvent, from_ec2_warning
 from nodeheal.adapters.aws.translate.foreign import ForeignEvent
-from nodeheal.adapters.schedulers import signals
+from nodeheal.adapters.scheduler_signals import SIGNALS
 from nodeheal.contract import names
 from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Verdict
@@ -28,7 +28,7 @@ TRANSLATORS: dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]] 
     names.EC2_RESERVATION_WARNING: (Ec2WarningEvent, from_ec2_warning),
     names.EC2_SPOT_WARNING: (Ec2WarningEvent, from_ec2_warning),
     names.EC2_STATE_CHANGE: (Ec2StateEvent, from_ec2_state),
-    **signals(),
+    **SIGNALS,
 }
 
 

@@ -12,7 +12,7 @@ from lambdas.deciding import deciding_ports
 from lambdas.signatures import proven, read_fact
 from nodeheal.adapters.aws.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
 from nodeheal.adapters.aws.translate.ssm_command import SsmInvocationDetail
-from nodeheal.adapters.schedulers import rank_changes
+from nodeheal.adapters.rank_changes import RANK_CHANGES
 from nodeheal.contract import names
 from nodeheal.contract.health_event import NodeBooted, NodeHardwareReported
 from nodeheal.operations import engine
@@ -23,7 +23,6 @@ from nodeheal.services.intake.new_nodes import on_first_boot
 from nodeheal.services.intake.verify_event import Forged
 from nodeheal.services.recovery import new_machine
 
-RANK_CHANGES = rank_changes()
 _OF_NODES = {names.NODE_BOOTED, names.NODE_HARDWARE_REPORTED, *ANSWERS}
 
 

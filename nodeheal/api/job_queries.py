@@ -30,6 +30,7 @@ from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.domain.recovery.decision_context import job_scope
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import AWAITED, status_text, title_of
+from nodeheal.operations.questions import find_question
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_line import Standing, line_in_words, stands_before
 from nodeheal.services.jobs.job_troubles import needed
@@ -133,9 +134,6 @@ def _awaited_by(incident: Incident | None, ports: Ports) -> str:
     """What the incident waits for, and until when it may be answered. Empty: it waits for nothing."""
     if incident is None or incident.state is not IncidentState.WAITING or incident.awaits is None:
         return ""
-    # Here: most jobs wait for no incident, and the engine takes many modules.
-    from nodeheal.operations.questions import find_question
-
     question = find_question(Question(incident.incident_id, incident.turn), ports)
     until = f" until {question.deadline_at:%Y-%m-%d %H:%M:%S} UTC" if question is not None else ""
     return f"{AWAITED[incident.awaits]}{until}"

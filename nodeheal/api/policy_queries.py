@@ -8,12 +8,13 @@ from typing import Any
 from nodeheal.api.imagined import decided, event_of
 from nodeheal.api.policy_views import FaultChange, PolicyDiff, PolicyInForce, SettingChange, Treatment
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, ChannelKind, Family, NextStepCondition
+from nodeheal.contract.vocabulary import Action, Family, NextStepCondition
 from nodeheal.domain.faults.catalog import catalog, find
 from nodeheal.domain.faults.diagnosis import diagnose
 from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_policy
 from nodeheal.domain.policy.policy_lint import lint_policy
 from nodeheal.domain.verbs import VERBS
+from nodeheal.services.notify.channel_kinds import read_channels
 from nodeheal.services.operators import validate_policy
 
 
@@ -142,6 +143,8 @@ def _differences(before: Any, after: Any, where: str, setting: _Setting) -> Iter
         yield SettingChange(knob=where, about=setting.about, before=before, after=after)
 
 
-def complaints_of_channels(policy: RecoveryPolicy, channels: Mapping[str, ChannelKind]) -> list[str]:
-    """Return what the policy asks of channels that a deployment does not have, or that they cannot do."""
-    return list(validate_policy.complaints_of_channels(policy, channels))
+def complaints_of_channels(policy: RecoveryPolicy, deployed: str) -> list[str]:
+    """Return what the policy asks of channels that a deployment does not have, or that they cannot do. `deployed`: its
+    channels, as the stack stores them.
+    """
+    return list(validate_policy.complaints_of_channels(policy, read_channels(deployed)))

@@ -5,7 +5,6 @@ from datetime import datetime
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
-from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.operators.look_at_job import find_job
@@ -26,10 +25,3 @@ def job(job_id: str, ports: Ports) -> Job:
 def incidents(since: datetime, ports: Ports) -> list[Incident]:
     """Return the records of all incidents that were opened since, the newest first."""
     return list_incidents(ports, list(ports.fleet_index.pools()), list(IncidentState), since)
-
-
-def question(incident_id: str, ports: Ports) -> Question:
-    """Return what the incident asks now, for Approve and Refuse. Raises NotFound; ValueError where it asks nothing."""
-    from nodeheal.services.operators.answer_approval import open_question
-
-    return open_question(incident_id, ports)

@@ -37,13 +37,13 @@ def refuse(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
 
 
 def _answer(incident: str, answer: "type[Approve | Refuse]", why: str, table: str) -> None:
-    from nodeheal.api import records
     from nodeheal.api.lookup import incident_named
+    from nodeheal.api.questions import open_question
     from nodeheal.contract.acts import AnswerTaken
 
     reason = connect.reason(why)
     with clearly():
         world = connect.acting_ports(table)
-        question = records.question(incident_named(incident, world), world)
+        question = open_question(incident_named(incident, world), world)
         done = connect.do(answer(incident=question.incident_id, turn=question.turn, why=reason), AnswerTaken)
     say(f"{question.incident_id}: {done.text}")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from nodeheal.adapters.aws.calls import client, client_once
-from nodeheal.api import aws
 from nodeheal.cli.say import refuse, say
 from nodeheal.cli.settings import ENV_ACCOUNT
 from nodeheal.contract import names
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from nodeheal.adapters.slurm.controller import SlurmController
     from nodeheal.api.acts import ControlPlane
     from nodeheal.contract.acts import Act, ActDone
-    from nodeheal.contract.vocabulary import ChannelKind
     from nodeheal.domain.jobs.owner import Owner
     from nodeheal.domain.policy.policy import RecoveryPolicy
     from nodeheal.ports import Ports
@@ -51,7 +49,9 @@ def clearly() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        line = aws.in_words(error, _TABLE.get())
+        from nodeheal.adapters.aws.failures import in_words
+
+        line = in_words(error, _TABLE.get())
         if line is None:
             raise
         say(line, aside=True)
@@ -63,9 +63,11 @@ def ports(table: str) -> "Ports":
 
     Raises ValueError where the context in use is for another account.
     """
+    from nodeheal.adapters.aws.own_ports import own_ports
+
     _check_account()
     _TABLE.set(table)
-    return aws.ports(table)
+    return own_ports(table)
 
 
 def if_allowed(read: Callable[[], str]) -> str:
@@ -110,7 +112,9 @@ def do(act: "Act", result: type[Result]) -> Result:
 
 def control_plane() -> "ControlPlane":
     """What does acts."""
-    return aws.control_plane()
+    from nodeheal.adapters.aws.acts import deployed_acts
+
+    return deployed_acts()
 
 
 def _check_account() -> None:
@@ -126,7 +130,9 @@ def _check_account() -> None:
 
 def policy_copy(table: str) -> "RecoveryPolicy":
     """The copy of the policy in force that the sweep keeps in the table: one read. The default where there is none."""
-    return aws.policy_copy(table)
+    from nodeheal.adapters.aws import policy_reader
+
+    return policy_reader.policy_copy(table)
 
 
 def slurm() -> "SlurmController":
@@ -134,6 +140,7 @@ def slurm() -> "SlurmController":
     here.
     """
     from nodeheal.adapters.aws.hyperpod import HyperPodMachines
+    from nodeheal.adapters.aws.own_ports import controllers_once
     from nodeheal.adapters.aws.ports import clock
     from nodeheal.adapters.slurm.controller import SlurmController
 
@@ -141,7 +148,7 @@ def slurm() -> "SlurmController":
     client("sts")
     # No command knows the clusters of the settings: the address of a HyperPod node is not known here.
     hyperpod = HyperPodMachines(client, client_once, ())
-    return SlurmController(lambda: ssm, partial(aws.controllers_once, "ssm"), partial(client, "ec2"), hyperpod, clock)
+    return SlurmController(lambda: ssm, partial(controllers_once, "ssm"), partial(client, "ec2"), hyperpod, clock)
 
 
 def kubernetes() -> "KubernetesJobs":
@@ -175,8 +182,10 @@ def _eks_clusters() -> "EksClusters":
 
 def acting_ports(table: str) -> "Ports":
     """The ports of a command that acts. Raises NotAccepted while the table is an older copy of itself."""
+    from nodeheal.api.records_epoch import refuse_restored
+
     world = ports(table)
-    aws.refuse_restored(world)
+    refuse_restored(world)
     return world
 
 
@@ -246,10 +255,14 @@ def confirmations() -> "SnsSignedConfirmations":
     return SnsSignedConfirmations(client("sns"), topics)
 
 
-def channels() -> "dict[str, ChannelKind]":
-    """The channels of the deployed stack. Raises ValueError where the context in use is for another account."""
+def channels() -> str:
+    """The channels of the deployed stack, as it stores them. Raises ValueError where the context in use is for another
+    account.
+    """
+    from nodeheal.adapters.aws.policy_documents import deployed_channels
+
     _check_account()
-    return aws.channels()
+    return deployed_channels(client("cloudformation"))
 
 
 def policy_documents() -> "PolicyDocuments":

@@ -76,7 +76,8 @@ def opened(address: str) -> "Iterator[None]":
 def _deployment(table: str) -> "Deployment":
     """Whose credentials act, and where. One read shows that they do."""
     from nodeheal.adapters.aws.calls import client
-    from nodeheal.api import aws, records
+    from nodeheal.adapters.aws.failures import in_words
+    from nodeheal.api import records
     from nodeheal.api.client import Client
     from nodeheal.api.views import SchedulerJobRow
     from nodeheal.cli.doctor import findings
@@ -93,7 +94,7 @@ def _deployment(table: str) -> "Deployment":
         who=actor_of(who["Arn"]).name,
         where=f"account {who['Account']}, {sts.meta.region_name}",
         in_force=connect.policy,
-        in_words=lambda error: aws.in_words(error, table),
+        in_words=lambda error: in_words(error, table),
         documents=cache(connect.policy_documents),
         look=partial(findings, table),
         manifests=connect.kubernetes_manifests,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nodeheal.adapters.aws.calls import client, client_once
+from nodeheal.adapters.aws.calls import client, own_role_arn
 from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, DoctorFinding
-from nodeheal.api import aws
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Table
 from nodeheal.cli.say import say, say_json
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import SchedulerKind
 
 if TYPE_CHECKING:
     from nodeheal.adapters.aws.failures import Failure
@@ -51,8 +51,9 @@ def findings(table: str) -> Iterator[DoctorFinding]:
 
     from nodeheal.adapters.aws.account import Account, examine
     from nodeheal.adapters.aws.failures import NO_REGION, explain
-    from nodeheal.adapters.aws.ports import clock
-    from nodeheal.adapters.schedulers import looks, registrations
+    from nodeheal.adapters.ecs.account_look import unregistered
+    from nodeheal.adapters.kubernetes.account_look import kubernetes_look
+    from nodeheal.adapters.slurm.account_look import slurm_look
 
     try:
         sts = client("sts")
@@ -64,8 +65,9 @@ def findings(table: str) -> Iterator[DoctorFinding]:
         yield _failed(NO_REGION)
         return
     yield DoctorFinding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
-    account = Account(client, lambda: connect.ports(table), _document, registrations(), table)
-    yield from examine(account, looks(client, client_once, aws.controllers_once, clock))
+    account = Account(client, lambda: connect.ports(table), _document, {SchedulerKind.ECS: unregistered}, table)
+    of_controllers = kubernetes_look(lambda: own_role_arn(names.CONTROLLER_ROLE))
+    yield from examine(account, (slurm_look(connect.slurm), of_controllers))
 
 
 def _document() -> str:

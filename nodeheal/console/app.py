@@ -22,7 +22,7 @@ from nodeheal import __version__
 from nodeheal.adapters.aws.finding import DoctorFinding
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
-from nodeheal.api import own_acts, records, submission_queries
+from nodeheal.api import own_acts, submission_queries
 from nodeheal.api.acts import new_key
 from nodeheal.api.client import Client
 from nodeheal.api.incident_views import IncidentView
@@ -30,6 +30,7 @@ from nodeheal.api.job_file import JobFileRefused, LineComplaint, parse_job_file
 from nodeheal.api.job_log import open_log
 from nodeheal.api.lookup import kind_and_name
 from nodeheal.api.pages import Page, Rows
+from nodeheal.api.questions import open_question
 from nodeheal.api.submission_views import PlannedJob
 from nodeheal.api.views import Fact, FleetView, NodeRow, SchedulerJobRow
 from nodeheal.api.yaml_tree import YamlRefused, read_tree
@@ -400,7 +401,7 @@ class Console:
         refused, turn = "", None
         try:
             if "turn" in ACTS[kind].model_fields:
-                turn = given["turn"] = records.question(subject, self._client.ports).turn
+                turn = given["turn"] = open_question(subject, self._client.ports).turn
             facts = self._client.preview(ACTS[kind].model_validate(given)).facts
         except (Conflict, ValueError) as error:
             refused = str(self._deployment.in_words(error))

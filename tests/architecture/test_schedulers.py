@@ -9,9 +9,11 @@ from nodeheal.contract.vocabulary import SchedulerKind
 from stacks.settings import REPOSITORY
 
 CORE = ("api", "contract", "domain", "operations", "ports", "services", "adapters")
-# Where a name belongs: the folder of its scheduler, the closed list, and the table.
+# Where a name belongs: the folder of its scheduler, the closed list, and the tables.
 HOMES = (
     *(f"adapters/{kind.lower()}/" for kind in SchedulerKind),
+    "adapters/rank_changes.py",
+    "adapters/scheduler_signals.py",
     "adapters/schedulers.py",
     "contract/vocabulary.py",
 )

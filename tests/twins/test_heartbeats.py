@@ -13,9 +13,9 @@ from moto import mock_aws
 
 from nodeheal.adapters.aws import calls
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
+from nodeheal.adapters.aws.own_ports import own_ports
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.agent.transport import heartbeat_client as agent
-from nodeheal.api import aws
 from nodeheal.contract import names
 from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.domain.fleet.liveness import Heartbeat
@@ -199,7 +199,7 @@ def test_a_person_reads_one_machines_heartbeat_by_the_roles_that_the_stack_names
         calls.client("dynamodb").meta.events.register(
             "before-call.dynamodb", lambda model, **_: called.append(model.name)
         )
-        heartbeats = aws.ports("state").heartbeats
+        heartbeats = own_ports("state").heartbeats
         calls.client.cache_clear()
         monkeypatch.setattr(calls, "client", lambda service: CloudFormation())
 

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from nodeheal.adapters.aws.account import Account, examine
 from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, DoctorFinding
+from nodeheal.adapters.ecs.account_look import unregistered
 from nodeheal.adapters.memory.ports import memory_ports
-from nodeheal.adapters.schedulers import registrations
 from nodeheal.adapters.slurm.account_look import slurm_look
 from nodeheal.cli import connect, doctor
 from nodeheal.cli.main import app
@@ -31,6 +31,8 @@ from nodeheal.domain.fleet.node import Node, ReportedDiagnosis
 from nodeheal.parsers.slurm import SlurmNode
 from nodeheal.parsers.slurm_report import NodeOut, SlurmReport
 from tests.support.builders import ACT, NOW, FrozenClock, node
+
+REGISTRATIONS = {SchedulerKind.ECS: unregistered}
 
 
 class Answers:
@@ -176,7 +178,7 @@ def findings(**answers: Any) -> dict[str, tuple[str, str]]:
     """State and detail of each finding, by what it is about."""
     ports = memory_ports(FrozenClock())
     ports.nodes.save(node())
-    made = Account(Answers(**answers), lambda: ports, ACT.model_dump_json, registrations())
+    made = Account(Answers(**answers), lambda: ports, ACT.model_dump_json, REGISTRATIONS)
     return {one.what: (one.state, one.detail) for one in examine(made)}
 
 
@@ -201,7 +203,7 @@ def test_a_new_accounts_concurrency_is_too_little(limit: int, state: str) -> Non
 def test_what_is_not_in_this_region_may_be_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-3")
     answers = {"get_parameter": _error("ParameterNotFound"), "describe_stacks": _error("ValidationError")}
-    made = Account(Answers(**answers), _never, _never, registrations())
+    made = Account(Answers(**answers), _never, _never, REGISTRATIONS)
 
     todo = {one.what: one.todo for one in examine(made)}
 
@@ -248,7 +250,7 @@ def test_an_address_that_has_not_confirmed_or_that_anybody_could_unsubscribe_is_
 def test_an_alarm_that_rings_fails_with_its_own_description() -> None:
     ringing = {"AlarmName": "nodeheal-SweepGone", "StateValue": "ALARM", "AlarmDescription": "look at the sweep's log"}
     made = Account(
-        Answers(describe_stacks=STACK, describe_alarms={"MetricAlarms": [ringing]}), _never, _never, registrations()
+        Answers(describe_stacks=STACK, describe_alarms={"MetricAlarms": [ringing]}), _never, _never, REGISTRATIONS
     )
 
     [found] = [one for one in examine(made) if one.what == "alarm nodeheal-SweepGone"]
@@ -325,7 +327,7 @@ def test_a_table_that_does_not_exist_is_named_and_nothing_is_said_of_its_nodes()
     def missing() -> Any:
         raise _error("ResourceNotFoundException", "Query")
 
-    made = Account(Answers(describe_stacks=STACK), missing, ACT.model_dump_json, registrations(), "nope")
+    made = Account(Answers(describe_stacks=STACK), missing, ACT.model_dump_json, REGISTRATIONS, "nope")
 
     found = {one.what: one for one in examine(made)}
 
@@ -338,7 +340,7 @@ def test_a_table_that_does_not_exist_is_named_and_nothing_is_said_of_its_nodes()
 def test_a_network_that_fails_midway_is_unknown_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     made = Account(
-        Answers(get_parameter=EndpointConnectionError(endpoint_url="https://ssm")), _never, _never, registrations()
+        Answers(get_parameter=EndpointConnectionError(endpoint_url="https://ssm")), _never, _never, REGISTRATIONS
     )
 
     [found] = [one for one in examine(made) if one.what == "cdk bootstrap"]
@@ -384,7 +386,7 @@ def examined(*nodes: Node, reads: list[str] | None = None, **answers: Any) -> li
         "get_service_setting": {"ServiceSetting": {"SettingValue": "standard"}},
         **answers,
     }
-    made = Account(Answers(**asked), lambda: ports, ACT.model_dump_json, registrations())
+    made = Account(Answers(**asked), lambda: ports, ACT.model_dump_json, REGISTRATIONS)
     return list(examine(made))
 
 
@@ -594,7 +596,7 @@ def about_slurm(controllers: Controllers, heads: dict[str, str], *nodes: Node) -
         describe_instance_information={"InstanceInformationList": managed},
         list_container_instances=_error("ClusterNotFoundException", "ListContainerInstances"),
     )
-    made = Account(answers, lambda: ports, ACT.model_dump_json, registrations())
+    made = Account(answers, lambda: ports, ACT.model_dump_json, REGISTRATIONS)
     look = slurm_look(lambda: controllers)  # type: ignore[arg-type, return-value]
     return [one for one in examine(made, (look,)) if "nodes" in one.what or "Slurm" in one.what]
 

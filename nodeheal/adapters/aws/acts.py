@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from nodeheal.adapters.aws.calls import client, session
+from nodeheal.adapters.aws.policy_documents import deployed_acts_url
+from nodeheal.contract import names
 from nodeheal.contract.acts import ACT_RESULT, KEY_HEADER, Act, ActDone, ActRefused
 from nodeheal.contract.vocabulary import ActRefusal
 from nodeheal.domain.errors import NotAccepted, NotPermitted
@@ -66,6 +69,16 @@ class ActsApi:
         if isinstance(result, ActRefused):
             raise_refusal(result)
         return result
+
+
+def deployed_acts() -> ActsApi:
+    """Return what does acts for the caller in the deployed stack."""
+    return ActsApi(_acts_url, session)
+
+
+def _acts_url() -> str:
+    """Return the address of the API of acts, as the stack names it."""
+    return os.environ.get(names.ACTS_URL_VARIABLE) or deployed_acts_url(client("cloudformation"))
 
 
 def _send(

@@ -8,8 +8,12 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.contract import names
+from nodeheal.domain.complaints import complaints_of
+from nodeheal.domain.errors import NodehealError
 
 if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError
@@ -40,6 +44,17 @@ class Failure:
 _REGION = "export AWS_REGION=eu-central-1, or your own (for the demo: paste the `export` line that it prints)"
 _NAME_ONE = "set AWS_PROFILE, or sign in as for the AWS CLI (aws configure, aws sso login)"
 NO_REGION = Failure("Region", "no Region is set", _REGION)
+
+
+def in_words(error: Exception, table: str) -> str | None:
+    """Return the line for an error that an operator is to read. None for one that is a fault of nodeheal."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    if isinstance(error, ValidationError):  # before ValueError, which it is
+        return f"not a valid {error.title}: {'; '.join(map(str, complaints_of(error)))}"
+    if isinstance(error, (BotoCoreError, ClientError)):  # before ValueError, which some of the SDK's errors are
+        return f"{explain(error, table)}"
+    return f"{error}" if isinstance(error, (NodehealError, ValueError)) else None
 
 
 def explain(error: "BotoCoreError | ClientError", table: str = names.TABLE) -> Failure:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from nodeheal.adapters.aws.calls import client
 from nodeheal.adapters.aws.items import Table, to_item
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
@@ -25,6 +26,11 @@ def last_good(table: Table) -> RecoveryPolicy | None:
         return parse_policy(kept["document"]["S"]) if kept else None
     except PolicyRefused:
         return None
+
+
+def policy_copy(table: str) -> RecoveryPolicy:
+    """Return the copy of the policy in force that the sweep keeps in the table: one read. The default without one."""
+    return last_good(Table(client("dynamodb"), table)) or RecoveryPolicy()
 
 
 class Source(Protocol):

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.adapters.aws.calls import client_in, code_of, own_role_arn, throttles_named
 from nodeheal.adapters.ecs.container_instances import CONNECTED, listed
 from nodeheal.adapters.ecs.job_logs import EcsJobLogs
 from nodeheal.adapters.ecs.task import EcsTaskDetail
@@ -308,6 +309,15 @@ class EcsScheduler:
                 yield from self._client().describe_tasks(
                     cluster=cluster, tasks=tasks[first : first + _DESCRIBED_AT_ONCE], include=["TAGS"]
                 )["tasks"]
+
+
+def ecs_with_jobs(
+    make: "Callable[[str], Any]", make_once: "Callable[[str], Any]", task_roles: Sequence[str]
+) -> Scheduler:
+    """Return what ECS can do, task definitions and logs of jobs included; clients are created when first needed."""
+    definitions = EcsTaskDefinitions(lambda: make("ecs"), partial(own_role_arn, names.JOB_EXECUTION_ROLE), task_roles)
+    job_logs = EcsJobLogs(definitions, lambda region: client_in("logs", region) if region else make("logs"))
+    return ecs_scheduler(lambda: make("ecs"), lambda: make_once("ecs"), definitions, job_logs)
 
 
 def ecs_scheduler(

@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import ValidationError
+
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.adapters.aws.ssm import SHORTEST_DELIVERY_SECONDS, STATES, invocation
 from nodeheal.contract import names
 from nodeheal.contract.json_text import read_json
+from nodeheal.contract.type_adapters import adapter_of
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.fleet.node import Node
@@ -167,10 +170,6 @@ class SlurmController:
 
 
 def _read(kind: type[Read], answer: Mapping[str, Any], cluster: str) -> Read:
-    from pydantic import ValidationError  # only operators read them
-
-    from nodeheal.contract.type_adapters import adapter_of
-
     try:
         read: Read = adapter_of(kind).validate_python(dict(answer))
         return read

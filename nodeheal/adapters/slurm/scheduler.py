@@ -5,7 +5,7 @@ Every query goes to the controller by SSM and takes seconds, so each method make
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from nodeheal.adapters.slurm.controller import SlurmController
@@ -15,6 +15,8 @@ from nodeheal.domain.fleet.holder import HeldByNodeheal, HeldByPerson, HeldBySys
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
+from nodeheal.ports.clock import Clock
+from nodeheal.ports.compute import Machines
 from nodeheal.ports.scheduler import Drained, NodePlacement, OwnTools, Scheduler, SchedulerTraits
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # the owner chooses a job's name, and it gets into emails
@@ -93,6 +95,15 @@ class SlurmScheduler:
         known = json.loads(task.scheduler_json)
         options = {"Job": task.task_id, "Restarts": str(known["restarts"])} | ({"Hold": "yes"} if task.is_held else {})
         return bool(self._controller.ask(node.cluster.name, "requeue", known["address"], **options)["requeued"])
+
+
+def slurm_by_ssm(
+    make: Callable[[str], Any], controllers_once: Callable[[str], Any], hyperpod: Machines, clock: Clock
+) -> Scheduler:
+    """Return what Slurm can do; clients are created when first needed."""
+    return slurm_scheduler(
+        SlurmController(lambda: make("ssm"), lambda: controllers_once("ssm"), lambda: make("ec2"), hyperpod, clock)
+    )
 
 
 def slurm_scheduler(controller: SlurmController) -> Scheduler:
