@@ -58,7 +58,7 @@ AT_MOST = {
     "incidents show inc-1234": 127,  # the view, and the query beside the renderer
     "jobs list": 132,  # the typed timeline
     "jobs show llama": 162,  # the engine, with what it asks before an operation begins
-    "approve inc-1234 --why because": 139,  # refused by the same function as in the control plane
+    "approve inc-1234 --why because": 145,  # what the control plane refuses by, and what an answer does
     "pools list": 140,
 }
 
