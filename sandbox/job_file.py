@@ -14,7 +14,7 @@ from sandbox.client import free_port
 from sandbox.script import GANG_NODES, Script
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-NODEHEAL = [sys.executable, "-c", "from nodeheal.cli.main import main; main()"]
+NODEHEAL = [sys.executable, "-c", "from nodeheal.cli.entry import main; main()"]
 COMMAND_SECONDS = 60.0
 ACCELERATORS = 1  # of the two that a simulated node has
 # What an image starts; in the sandbox an image is the example's folder, and its Dockerfile is not read.

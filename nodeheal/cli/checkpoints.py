@@ -5,9 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodeheal.api import file_views
+from nodeheal.checkpoints import apart
 from nodeheal.cli.connect import FAILED, AsJson
 from nodeheal.cli.say import say, say_json
+from nodeheal.cli.table import say_table
 from nodeheal.contract.vocabulary import CheckpointFormat
+from nodeheal.domain.humanize import counted
 
 if TYPE_CHECKING:
     from nodeheal.checkpoints.found import DirectoryListing
@@ -61,9 +65,7 @@ def _look(
     directory: Path, wanted: CheckpointFormat, seconds: float, *, to_newest_valid: bool = False
 ) -> "DirectoryListing":
     """The listing. Where nobody could look, that is said, and it is over."""
-    from nodeheal.checkpoints.apart import list_apart
-
-    found = list_apart(str(directory.absolute()), wanted, seconds, to_newest_valid=to_newest_valid)
+    found = apart.list_apart(str(directory.absolute()), wanted, seconds, to_newest_valid=to_newest_valid)
     if found.problem:
         say(f"{directory}: {found.problem}", aside=True)
         raise typer.Exit(FAILED)
@@ -71,15 +73,10 @@ def _look(
 
 
 def _show(found: "DirectoryListing", as_json: bool) -> None:
-    from nodeheal.cli.table import say_table
-    from nodeheal.domain.humanize import counted
-
     if as_json:
-        from nodeheal.api.file_views import CheckpointListing
-
         newest = found.newest_valid
         fields = {**vars(found), "newest_valid": newest.path if newest else None}
-        say_json(CheckpointListing.model_validate(fields, from_attributes=True))
+        say_json(file_views.CheckpointListing.model_validate(fields, from_attributes=True))
         return
     if not found.checkpoints:
         say(f"{found.directory}: no checkpoints of a format that nodeheal knows")

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodeheal.api import file_views
+from nodeheal.cli import decompressed
 from nodeheal.cli.say import say, say_json
 from nodeheal.contract.vocabulary import Action, Family, Verdict
+from nodeheal.domain.faults import catalog
+from nodeheal.domain.humanize import counted
+from nodeheal.parsers import kernel_log
 from nodeheal.parsers.log_format import LogFormat
 
 if TYPE_CHECKING:
-    from nodeheal.api.file_views import ClassifiedFault
     from nodeheal.parsers.finding import Finding
     from nodeheal.parsers.kernel_filter import Readable
-    from nodeheal.parsers.kernel_log import Tally
 
 NOTHING_FOUND, BAD_INPUT = 1, 2
 STANDARD_INPUT = "-"
@@ -36,13 +39,10 @@ def classify(
 
     What was read is told on stderr. Exit codes are grep's: 0 a fault was found, 1 none, 2 the log cannot be read.
     """
-    from nodeheal.cli.decompressed import BROKEN
-    from nodeheal.parsers.kernel_log import Tally, read_findings
-
-    tally, found = Tally(), 0
+    tally, found = kernel_log.Tally(), 0
     try:
         with _opened(file) as log:
-            for line_number, finding in read_findings(log, log_format, tally=tally):
+            for line_number, finding in kernel_log.read_findings(log, log_format, tally=tally):
                 say_json(classified(line_number, finding), indent=None)
                 sys.stdout.flush()
                 found += 1
@@ -50,7 +50,7 @@ def classify(
         # The reader has seen enough. Python would complain once more when it flushes at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    except (OSError, *BROKEN) as error:
+    except (OSError, *decompressed.BROKEN) as error:
         say(f"{file}: {getattr(error, 'strerror', None) or error}", aside=True)
         raise typer.Exit(BAD_INPUT) from None
     for told in _told(tally, found, log_format):
@@ -59,9 +59,7 @@ def classify(
         raise typer.Exit(NOTHING_FOUND)
 
 
-def _told(tally: "Tally", found: int, log_format: LogFormat) -> Iterator[str]:
-    from nodeheal.domain.humanize import counted
-
+def _told(tally: "kernel_log.Tally", found: int, log_format: LogFormat) -> Iterator[str]:
     ordinary = tally.suspicious - tally.not_believed - found
     yield (
         f"{counted(tally.lines, 'line')} read; {tally.suspicious} of them may report a fault: "
@@ -75,13 +73,10 @@ def _told(tally: "Tally", found: int, log_format: LogFormat) -> Iterator[str]:
         yield f"{lines} with zero bytes, which no text has: UTF-16, an archive, or a damaged log"
 
 
-def classified(line_number: int, finding: "Finding") -> "ClassifiedFault":
+def classified(line_number: int, finding: "Finding") -> "file_views.ClassifiedFault":
     """Return the view of a fault. One that nobody has described goes to a human."""
-    from nodeheal.api.file_views import ClassifiedFault
-    from nodeheal.domain.faults.catalog import find
-
-    row = find(finding.family, finding.code, finding.subcode)
-    return ClassifiedFault(
+    row = catalog.find(finding.family, finding.code, finding.subcode)
+    return file_views.ClassifiedFault(
         line_number=line_number,
         family=finding.family,
         code=int(finding.code) if finding.family in _NUMBERED else finding.code,
@@ -98,8 +93,6 @@ def classified(line_number: int, finding: "Finding") -> "ClassifiedFault":
 
 @contextmanager
 def _opened(file: str) -> "Iterator[Readable]":
-    from nodeheal.cli.decompressed import decompressed
-
     with ExitStack() as stack:
         log = sys.stdin.buffer if file == STANDARD_INPUT else stack.enter_context(Path(file).open("rb"))
-        yield stack.enter_context(decompressed(log))
+        yield stack.enter_context(decompressed.decompressed(log))

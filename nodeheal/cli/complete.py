@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodeheal.api import lookup
+from nodeheal.cli import connect
 from nodeheal.contract import names
+from nodeheal.domain.recovery import incident as incident_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,9 +23,7 @@ def pools(incomplete: str) -> list[str]:
 
 def nodes(incomplete: str) -> list[str]:
     """The nodes of every pool."""
-    from nodeheal.api.lookup import node_ids
-
-    return _begun(incomplete, lambda world: node_ids(world, incomplete))
+    return _begun(incomplete, lambda world: lookup.node_ids(world, incomplete))
 
 
 def targets(incomplete: str) -> list[str]:
@@ -40,15 +41,16 @@ def jobs(incomplete: str) -> list[str]:
 
 def incidents(incomplete: str) -> list[str]:
     """The short ids of incidents, and `latest`."""
-    from nodeheal.api.lookup import LATEST, recent_incidents
-    from nodeheal.domain.recovery.incident import short_id
-
-    return _begun(incomplete, lambda world: [LATEST, *(short_id(one.incident_id) for one in recent_incidents(world))])
+    return _begun(
+        incomplete,
+        lambda world: [
+            lookup.LATEST,
+            *(incident_record.short_id(one.incident_id) for one in lookup.recent_incidents(world)),
+        ],
+    )
 
 
 def _begun(incomplete: str, ask: "Callable[[Ports], Iterable[str]]") -> list[str]:
-    from nodeheal.cli import connect
-
     try:
         found = ask(connect.ports(os.environ.get(names.ENV_TABLE) or names.TABLE))
     except Exception:  # a prompt is no place for an error: the command itself says what is wrong

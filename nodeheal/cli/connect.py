@@ -11,25 +11,27 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from nodeheal.adapters.aws.calls import client, client_once
+from nodeheal.adapters import schedulers
+from nodeheal.adapters.aws import account, console, failures, hyperpod, own_ports, policy_reader
+from nodeheal.adapters.aws import acts as aws_acts
+from nodeheal.adapters.aws import marks as aws_marks
+from nodeheal.adapters.aws import owners as aws_owners
+from nodeheal.adapters.aws import policy_documents as aws_documents
+from nodeheal.adapters.aws import ports as aws_ports
+from nodeheal.adapters.aws.calls import client, client_once, code_of
+from nodeheal.adapters.kubernetes import access, jobs, manifests, node_words
+from nodeheal.adapters.slurm import controller
+from nodeheal.api import acts, records_epoch
 from nodeheal.cli.say import refuse, say
 from nodeheal.cli.settings import ENV_ACCOUNT
 from nodeheal.contract import names
+from nodeheal.domain import actor
 from nodeheal.domain.errors import NodehealError
+from nodeheal.domain.policy import policy as policies
 
 if TYPE_CHECKING:
-    from nodeheal.adapters.aws.marks import AwsMarks
-    from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
-    from nodeheal.adapters.aws.policy_documents import PolicyDocuments
-    from nodeheal.adapters.kubernetes.access import EksClusters
-    from nodeheal.adapters.kubernetes.jobs import KubernetesJobs
-    from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
-    from nodeheal.adapters.kubernetes.node_words import KubernetesNodeWords
-    from nodeheal.adapters.slurm.controller import SlurmController
-    from nodeheal.api.acts import ControlPlane
     from nodeheal.contract.acts import Act, ActDone
     from nodeheal.domain.jobs.owner import Owner
-    from nodeheal.domain.policy.policy import RecoveryPolicy
     from nodeheal.ports import Ports
 
 Result = TypeVar("Result", bound="ActDone")
@@ -49,9 +51,7 @@ def clearly() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        from nodeheal.adapters.aws.failures import in_words
-
-        line = in_words(error, _TABLE.get())
+        line = failures.in_words(error, _TABLE.get())
         if line is None:
             raise
         say(line, aside=True)
@@ -63,11 +63,9 @@ def ports(table: str) -> "Ports":
 
     Raises ValueError where the context in use is for another account.
     """
-    from nodeheal.adapters.aws.own_ports import own_ports
-
     _check_account()
     _TABLE.set(table)
-    return own_ports(table)
+    return own_ports.own_ports(table)
 
 
 def if_allowed(read: Callable[[], str]) -> str:
@@ -77,10 +75,7 @@ def if_allowed(read: Callable[[], str]) -> str:
     try:
         return read()
     except ClientError as error:
-        from nodeheal.adapters.aws.account import DENIED
-        from nodeheal.adapters.aws.calls import code_of
-
-        if code_of(error) not in DENIED:
+        if code_of(error) not in account.DENIED:
             raise
         return ""
 
@@ -101,20 +96,16 @@ def do(act: "Act", result: type[Result]) -> Result:
     Raises ValueError as well where the context in use is for another account, and where the deployed control plane
     answers with another kind of result.
     """
-    from nodeheal.api.acts import new_key
-
     _check_account()
-    done = control_plane().do(act, new_key())
+    done = control_plane().do(act, acts.new_key())
     if not isinstance(done, result):
         raise ValueError(f"the control plane answers {act.kind} with {done.kind}: is it of this version?")
     return done
 
 
-def control_plane() -> "ControlPlane":
+def control_plane() -> "acts.ControlPlane":
     """What does acts."""
-    from nodeheal.adapters.aws.acts import deployed_acts
-
-    return deployed_acts()
+    return aws_acts.deployed_acts()
 
 
 def _check_account() -> None:
@@ -128,64 +119,48 @@ def _check_account() -> None:
         raise ValueError(f"{told}: see `nodeheal contexts list`")
 
 
-def policy_copy(table: str) -> "RecoveryPolicy":
+def policy_copy(table: str) -> "policies.RecoveryPolicy":
     """The copy of the policy in force that the sweep keeps in the table: one read. The default where there is none."""
-    from nodeheal.adapters.aws import policy_reader
-
     return policy_reader.policy_copy(table)
 
 
-def slurm() -> "SlurmController":
+def slurm() -> "controller.SlurmController":
     """The controllers of Slurm clusters. They are asked from several threads, so the default session's clients are made
     here.
     """
-    from nodeheal.adapters.aws.hyperpod import HyperPodMachines
-    from nodeheal.adapters.aws.own_ports import controllers_once
-    from nodeheal.adapters.aws.ports import clock
-    from nodeheal.adapters.slurm.controller import SlurmController
-
     ssm = client("ssm")
     client("sts")
     # No command knows the clusters of the settings: the address of a HyperPod node is not known here.
-    hyperpod = HyperPodMachines(client, client_once, ())
-    return SlurmController(lambda: ssm, partial(controllers_once, "ssm"), partial(client, "ec2"), hyperpod, clock)
+    machines = hyperpod.HyperPodMachines(client, client_once, ())
+    once = partial(own_ports.controllers_once, "ssm")
+    return controller.SlurmController(lambda: ssm, once, partial(client, "ec2"), machines, aws_ports.clock)
 
 
-def kubernetes() -> "KubernetesJobs":
+def kubernetes() -> "jobs.KubernetesJobs":
     """The jobs of EKS clusters."""
-    from nodeheal.adapters.kubernetes.jobs import KubernetesJobs
-
-    return KubernetesJobs(_eks_clusters())
+    return jobs.KubernetesJobs(_eks_clusters())
 
 
-def kubernetes_nodes() -> "KubernetesNodeWords":
+def kubernetes_nodes() -> "node_words.KubernetesNodeWords":
     """The nodes of EKS clusters, as these have them."""
-    from nodeheal.adapters.kubernetes.node_words import KubernetesNodeWords
-
-    return KubernetesNodeWords(_eks_clusters())
+    return node_words.KubernetesNodeWords(_eks_clusters())
 
 
-def kubernetes_manifests() -> "KubernetesManifests":
+def kubernetes_manifests() -> "manifests.KubernetesManifests":
     """What creates jobs in EKS clusters."""
-    from nodeheal.adapters.kubernetes.manifests import KubernetesManifests
-
-    return KubernetesManifests(_eks_clusters())
+    return manifests.KubernetesManifests(_eks_clusters())
 
 
-def _eks_clusters() -> "EksClusters":
+def _eks_clusters() -> "access.EksClusters":
     """They are asked from several threads, so the default session's clients are made here."""
-    from nodeheal.adapters.kubernetes.access import EksClusters
-
     clients = {service: client(service) for service in ("eks", "sts")}
-    return EksClusters(clients.__getitem__)
+    return access.EksClusters(clients.__getitem__)
 
 
 def acting_ports(table: str) -> "Ports":
     """The ports of a command that acts. Raises NotAccepted while the table is an older copy of itself."""
-    from nodeheal.api.records_epoch import refuse_restored
-
     world = ports(table)
-    refuse_restored(world)
+    records_epoch.refuse_restored(world)
     return world
 
 
@@ -229,55 +204,44 @@ def _some(words: Sequence[str]) -> str:
     return f"{', '.join(words[:SHOWN])}{more}"
 
 
-def marks() -> "AwsMarks":
+def marks() -> "aws_marks.AwsMarks":
     """The tags that let nodeheal act."""
-    from nodeheal.adapters import schedulers
-    from nodeheal.adapters.aws.marks import AwsMarks
-
-    return AwsMarks(client, schedulers.scheduler_marks(client))
+    return aws_marks.AwsMarks(client, schedulers.scheduler_marks(client))
 
 
-def owners() -> "SnsOwners":
+def owners() -> "aws_owners.SnsOwners":
     """The subscriptions of job owners, in the account and Region of the caller."""
-    from nodeheal.adapters.aws.owners import SnsOwners, topic_arn
-
     sts = client("sts")
-    return SnsOwners(client("sns"), topic_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name))
+    return aws_owners.SnsOwners(
+        client("sns"), aws_owners.topic_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name)
+    )
 
 
-def confirmations() -> "SnsSignedConfirmations":
+def confirmations() -> "aws_owners.SnsSignedConfirmations":
     """Confirms subscriptions to the topics of nodeheal, in the account and Region of the caller."""
-    from nodeheal.adapters.aws.owners import SnsSignedConfirmations, topic_arn
-
     sts = client("sts")
     caller, region = sts.get_caller_identity()["Arn"], sts.meta.region_name
-    topics = [topic_arn(caller, region, topic) for topic in (names.ALERTS_TOPIC, names.OWNERS_TOPIC)]
-    return SnsSignedConfirmations(client("sns"), topics)
+    topics = [aws_owners.topic_arn(caller, region, topic) for topic in (names.ALERTS_TOPIC, names.OWNERS_TOPIC)]
+    return aws_owners.SnsSignedConfirmations(client("sns"), topics)
 
 
 def channels() -> str:
     """The channels of the deployed stack, as it stores them. Raises ValueError where the context in use is for another
     account.
     """
-    from nodeheal.adapters.aws.policy_documents import deployed_channels
-
     _check_account()
-    return deployed_channels(client("cloudformation"))
+    return aws_documents.deployed_channels(client("cloudformation"))
 
 
-def policy_documents() -> "PolicyDocuments":
+def policy_documents() -> "aws_documents.PolicyDocuments":
     """The policy documents of the deployed stack. Raises ValueError where the context in use is for another account."""
-    from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
-
     _check_account()
-    return PolicyDocuments(client("appconfig"), deployed_place(client("cloudformation")))
+    return aws_documents.PolicyDocuments(client("appconfig"), aws_documents.deployed_place(client("cloudformation")))
 
 
-def policy() -> "RecoveryPolicy":
+def policy() -> "policies.RecoveryPolicy":
     """The policy document that is in force."""
-    from nodeheal.domain.policy.policy import parse_policy
-
-    return parse_policy(policy_documents().in_force().text)
+    return policies.parse_policy(policy_documents().in_force().text)
 
 
 def execution_url(incident_id: str) -> str:
@@ -294,8 +258,6 @@ def dashboard_url() -> str:
     """Where the console shows nodeheal's dashboard in this Region; empty: nowhere."""
     import boto3
 
-    from nodeheal.adapters.aws import console
-
     session = boto3.session.Session()
     region = session.region_name
     if not region or not console.has_console():
@@ -305,8 +267,6 @@ def dashboard_url() -> str:
 
 
 def _execution_url(workflow: str, name: str) -> str:
-    from nodeheal.adapters.aws import console
-
     if not console.has_console():
         return ""
     sts = client("sts")
@@ -336,10 +296,8 @@ def on_record(why: str) -> str:
 def _caller() -> str:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from nodeheal.domain.actor import actor_of
-
     try:
-        return actor_of(client("sts").get_caller_identity()["Arn"]).name
+        return actor.actor_of(client("sts").get_caller_identity()["Arn"]).name
     except (BotoCoreError, ClientError, ValueError):
         return getpass.getuser()
 

@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodeheal.cli import connect
+from nodeheal.adapters.aws import failures
+from nodeheal.adapters.aws.calls import client
+from nodeheal.adapters.ecs import container_instances
+from nodeheal.api import client as api_client
+from nodeheal.api import records, views
+from nodeheal.cli import connect, doctor, job_list, kubernetes, slurm
 from nodeheal.cli.connect import Table, clearly
 from nodeheal.cli.say import refuse, say
+from nodeheal.console import app, gate
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.domain import actor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nodeheal.api.views import Fact
-    from nodeheal.console.app import Deployment
     from nodeheal.domain.fleet.node import Node
 
 LOOPBACK = "127.0.0.1"
@@ -41,16 +47,13 @@ def console(
     import uvicorn
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from nodeheal.console.app import console_app
-    from nodeheal.console.gate import Session
-
     with clearly():
         deployment = _deployment(table)
     if host not in (None, LOOPBACK, "localhost"):
         refuse(f"--host {host}: it is 127.0.0.1 or localhost")
-    session = Session(host or f"{secrets.token_hex(4)}.localhost", port, deployment)
-    app = console_app(session, (BotoCoreError, ClientError))
-    server = uvicorn.Server(uvicorn.Config(app, LOOPBACK, port, log_level="warning", server_header=False))
+    session = gate.Session(host or f"{secrets.token_hex(4)}.localhost", port, deployment)
+    pages = app.console_app(session, (BotoCoreError, ClientError))
+    server = uvicorn.Server(uvicorn.Config(pages, LOOPBACK, port, log_level="warning", server_header=False))
     try:
         listening = server.config.bind_socket()
     except SystemExit:  # it has said why on stderr already
@@ -73,51 +76,35 @@ def opened(address: str) -> "Iterator[None]":
         yield
 
 
-def _deployment(table: str) -> "Deployment":
+def _deployment(table: str) -> "app.Deployment":
     """Whose credentials act, and where. One read shows that they do."""
-    from nodeheal.adapters.aws.calls import client
-    from nodeheal.adapters.aws.failures import in_words
-    from nodeheal.api import records
-    from nodeheal.api.client import Client
-    from nodeheal.api.views import SchedulerJobRow
-    from nodeheal.cli.doctor import findings
-    from nodeheal.cli.job_list import scheduler_jobs
-    from nodeheal.console.app import Deployment
-    from nodeheal.domain.actor import actor_of
-
     sts = client("sts")
     who = sts.get_caller_identity()
     world = connect.ports(table)
     world.fleet_index.pools()
-    return Deployment(
-        Client(world, lambda: connect.policy_copy(table), connect.control_plane()),
-        who=actor_of(who["Arn"]).name,
+    return app.Deployment(
+        api_client.Client(world, lambda: connect.policy_copy(table), connect.control_plane()),
+        who=actor.actor_of(who["Arn"]).name,
         where=f"account {who['Account']}, {sts.meta.region_name}",
         in_force=connect.policy,
-        in_words=lambda error: in_words(error, table),
+        in_words=lambda error: failures.in_words(error, table),
         documents=cache(connect.policy_documents),
-        look=partial(findings, table),
+        look=partial(doctor.findings, table),
         manifests=connect.kubernetes_manifests,
         scheduler_words=lambda node: list(_scheduler_words(records.node(node, world))),
         scheduler_jobs=lambda pools: [
-            SchedulerJobRow.model_validate(row, from_attributes=True)
-            for row in scheduler_jobs(pools or world.fleet_index.pools(), world)
+            views.SchedulerJobRow.model_validate(row, from_attributes=True)
+            for row in job_list.scheduler_jobs(pools or world.fleet_index.pools(), world)
         ],
     )
 
 
-def _scheduler_words(node: "Node") -> "Iterator[Fact]":
+def _scheduler_words(node: "Node") -> "Iterator[views.Fact]":
     """What the node's scheduler says of it, or why that is not known."""
-    from nodeheal.adapters.aws.calls import client
-    from nodeheal.adapters.ecs.container_instances import words_of
-    from nodeheal.api.views import Fact
-    from nodeheal.cli import kubernetes, slurm
-    from nodeheal.contract.vocabulary import SchedulerKind
-
     if node.cluster.kind is SchedulerKind.ECS:
-        ask = partial(words_of, client("ecs"), node.cluster.name, node.instance_id)
-        yield Fact(label="ECS", text=slurm.answer_or_why(ask, "not known: "))
+        ask = partial(container_instances.words_of, client("ecs"), node.cluster.name, node.instance_id)
+        yield views.Fact(label="ECS", text=slurm.answer_or_why(ask, "not known: "))
     if (on_slurm := slurm.view_of(slurm.slurm_node(node))) is not None:
-        yield Fact(label="Slurm", text=on_slurm.summary)
+        yield views.Fact(label="Slurm", text=on_slurm.summary)
     if (on_kubernetes := kubernetes.view_of(kubernetes.node_words(node))) is not None:
-        yield Fact(label="Kubernetes", text=on_kubernetes.summary)
+        yield views.Fact(label="Kubernetes", text=on_kubernetes.summary)

@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
+from nodeheal.cli import kept_contexts
 from nodeheal.cli.say import complaints, refuse, say
 from nodeheal.cli.settings import context_file as file
+from nodeheal.cli.table import say_table
 from nodeheal.contract import names
 
 app = typer.Typer(no_args_is_help=True, help="Deployments by name: which account, Region and table a command means.")
@@ -20,10 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 @app.command("list")
 def list_contexts() -> None:
     """Show every context, and which one is current."""
-    from nodeheal.cli.kept_contexts import read
-    from nodeheal.cli.table import say_table
-
-    found = read()
+    found = kept_contexts.read()
     if not found.contexts:
         say(f"no context in {file()}: profile, Region and table come from the environment")
         return
@@ -37,11 +36,9 @@ def list_contexts() -> None:
 @app.command()
 def use(name: Name) -> None:
     """Make a context the current one."""
-    from nodeheal.cli.kept_contexts import named, read, write
-
-    found = read()
-    named(name, found)
-    write(found.model_copy(update={"current": name}))
+    found = kept_contexts.read()
+    kept_contexts.named(name, found)
+    kept_contexts.write(found.model_copy(update={"current": name}))
     say(f"the current context is {name}")
 
 
@@ -58,30 +55,28 @@ def set_context(
     """Make a context, or change what is given. The first one becomes the current one."""
     from pydantic import ValidationError
 
-    from nodeheal.cli.kept_contexts import Context, Contexts, read, write
-
-    found = read()
+    found = kept_contexts.read()
     if not _NAME.fullmatch(name):
         refuse(f"{name!r} is not a name for a context; give letters, digits and . _ -, at most 64")
-    before = found.contexts.get(name, Context()).model_dump()
+    before = found.contexts.get(name, kept_contexts.Context()).model_dump()
     given = {"profile": profile, "region": region, "account": account, "table": table}
     try:
-        context = Context.model_validate({**before, **{key: value for key, value in given.items() if value}})
+        context = kept_contexts.Context.model_validate(
+            {**before, **{key: value for key, value in given.items() if value}}
+        )
     except ValidationError as error:
-        refuse(*complaints(f"nodeheal contexts set {name}", error, Context))
+        refuse(*complaints(f"nodeheal contexts set {name}", error, kept_contexts.Context))
     contexts = {**found.contexts, name: context}
-    write(Contexts(current=found.current or name, contexts=contexts))
+    kept_contexts.write(kept_contexts.Contexts(current=found.current or name, contexts=contexts))
     say(f"context {name} is kept in {file()}")
 
 
 @app.command()
 def delete(name: Name) -> None:
     """Forget a context. Nothing in AWS changes."""
-    from nodeheal.cli.kept_contexts import Contexts, named, read, write
-
-    found = read()
-    named(name, found)
+    found = kept_contexts.read()
+    kept_contexts.named(name, found)
     current = None if found.current == name else found.current
     contexts = {other: it for other, it in found.contexts.items() if other != name}
-    write(Contexts(current=current, contexts=contexts))
+    kept_contexts.write(kept_contexts.Contexts(current=current, contexts=contexts))
     say(f"context {name} is forgotten")

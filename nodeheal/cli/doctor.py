@@ -4,20 +4,21 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import typer
 
+from nodeheal.adapters.aws import account, failures
 from nodeheal.adapters.aws.calls import client, own_role_arn
 from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, DoctorFinding
+from nodeheal.adapters.ecs import account_look as ecs_look
+from nodeheal.adapters.kubernetes import account_look as kubernetes_look
+from nodeheal.adapters.slurm import account_look as slurm_look
+from nodeheal.api import views
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Table
 from nodeheal.cli.say import say, say_json
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
-
-if TYPE_CHECKING:
-    from nodeheal.adapters.aws.failures import Failure
 
 UNWELL = 1
 _MARKS = {GOOD: "ok     ", WARNING: "WARN   ", BAD: "FAIL   ", UNKNOWN: "UNKNOWN"}
@@ -34,9 +35,7 @@ def doctor(table: Table = names.TABLE, as_json: AsJson = False) -> None:
         if not as_json:
             _tell(finding)
     if as_json:
-        from nodeheal.api.views import AccountFinding
-
-        say_json([AccountFinding.model_validate(finding, from_attributes=True) for finding in found])
+        say_json([views.AccountFinding.model_validate(finding, from_attributes=True) for finding in found])
     counts = {state: sum(finding.state == state for finding in found) for state in (BAD, WARNING, UNKNOWN)}
     if not as_json:
         told = ", ".join(f"{count} {_MARKS[state].strip()}" for state, count in counts.items() if count)
@@ -49,32 +48,27 @@ def findings(table: str) -> Iterator[DoctorFinding]:
     """Look at the account and its deployment, causes before consequences."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from nodeheal.adapters.aws.account import Account, examine
-    from nodeheal.adapters.aws.failures import NO_REGION, explain
-    from nodeheal.adapters.ecs.account_look import unregistered
-    from nodeheal.adapters.kubernetes.account_look import kubernetes_look
-    from nodeheal.adapters.slurm.account_look import slurm_look
-
     try:
         sts = client("sts")
         who = sts.get_caller_identity()["Arn"]
     except (BotoCoreError, ClientError) as error:
-        yield _failed(explain(error))
+        yield _failed(failures.explain(error))
         return
     if sts.meta.region_name in (None, "aws-global"):  # STS alone answers without one
-        yield _failed(NO_REGION)
+        yield _failed(failures.NO_REGION)
         return
     yield DoctorFinding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
-    account = Account(client, lambda: connect.ports(table), _document, {SchedulerKind.ECS: unregistered}, table)
-    of_controllers = kubernetes_look(lambda: own_role_arn(names.CONTROLLER_ROLE))
-    yield from examine(account, (slurm_look(connect.slurm), of_controllers))
+    registrations = {SchedulerKind.ECS: ecs_look.unregistered}
+    examined = account.Account(client, lambda: connect.ports(table), _document, registrations, table)
+    of_controllers = kubernetes_look.kubernetes_look(lambda: own_role_arn(names.CONTROLLER_ROLE))
+    yield from account.examine(examined, (slurm_look.slurm_look(connect.slurm), of_controllers))
 
 
 def _document() -> str:
     return connect.policy_documents().in_force().text
 
 
-def _failed(failure: "Failure") -> DoctorFinding:
+def _failed(failure: "failures.Failure") -> DoctorFinding:
     return DoctorFinding(failure.subject, BAD, failure.detail, failure.todo)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodeheal.api import own_acts
 from nodeheal.cli import connect
 from nodeheal.cli.connect import FAILED, Table, clearly
 from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, given_reason, goes_on, whole_node
@@ -35,18 +36,16 @@ def inject(
     table: Table = names.TABLE,
 ) -> None:
     """Drill: have a healthy node report a fault. What follows is real: where the pool acts, job and node stop."""
-    from nodeheal.api.own_acts import begin_drill, preview_drill
-
     reason = connect.on_record(given_reason(why, dry_run=dry_run))
     with clearly():
         fault = _fault(xid, line, dcgm, gpu)
         world, policy = connect.ports(table), connect.policy()
-        drill = preview_drill(whole_node(node, world).node_id, fault, world, policy)
+        drill = own_acts.preview_drill(whole_node(node, world).node_id, fault, world, policy)
     facts = [f"{fact.label:<8}{fact.text}" for fact in drill.consequences.facts]
     if not goes_on(facts, dry_run=dry_run, yes=yes):
         return
     with clearly():
-        found, command_id = begin_drill(drill, reason, world, policy)
+        found, command_id = own_acts.begin_drill(drill, reason, world, policy)
         status = _wait(found, command_id, world)
     if status.state != "SUCCEEDED":
         say(f"{node} has not taken the drill ({status.state}){_why_not(status)}")
@@ -58,9 +57,7 @@ def inject(
 
 def _fault(xid: int | None, line: str | None, dcgm: str | None, gpu: int) -> str | DcgmDrill:
     if dcgm is None:
-        from nodeheal.api.own_acts import kernel_line
-
-        return kernel_line(xid, line)
+        return own_acts.kernel_line(xid, line)
     if xid is not None or line is not None:
         raise ValueError("give one of --xid, --line and --dcgm")
     return parse_dcgm_drill(dcgm, gpu)
@@ -78,9 +75,7 @@ def _why_not(status: "CommandStatus") -> str:
 
 def _wait(node: "Node", command_id: str, world: "Ports") -> "CommandStatus":
     """What became of the command. A command that nobody has heard of yet is on its way."""
-    from nodeheal.api.own_acts import DRILL_SECONDS
-
-    give_up_at = time.monotonic() + DRILL_SECONDS
+    give_up_at = time.monotonic() + own_acts.DRILL_SECONDS
     while True:
         status = world.commands.look(node, command_id)
         if status.state in ("SUCCEEDED", "FAILED") or time.monotonic() >= give_up_at:

@@ -3,6 +3,8 @@
 import gc
 import sys
 
+from nodeheal.cli.late import import_late
+
 BAD_INPUT = 2
 # New objects until Python looks for cycles among them. By its own 700 it looks a hundred times while a command starts,
 # and all that is imported is kept.
@@ -25,6 +27,7 @@ EXTRAS = {
 def main() -> None:
     """Run the command. Where a package of an extra is missing, say which extra brings it and return exit code 2."""
     gc.set_threshold(GARBAGE_AFTER)
+    import_late()
     try:
         from nodeheal.cli.main import main as run
 

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodeheal.api import file_views, imagined
+from nodeheal.cli import connect
+from nodeheal.cli.main import apply_context
 from nodeheal.cli.say import DEFAULT_POLICY, complaints, read_policy, refuse, say, say_json
-from nodeheal.contract import names
+from nodeheal.contract import health_event, names
 from nodeheal.contract.vocabulary import Action, Family, NextStepCondition
+from nodeheal.domain.faults import assessment, catalog, diagnosis
+from nodeheal.domain.verbs import ESCALATION_STEPS
 
 if TYPE_CHECKING:
-    from nodeheal.api.file_views import FaultExplanation
     from nodeheal.domain.policy.policy import RecoveryPolicy
 
 _NUMBERED = (Family.xid, Family.sxid)
@@ -30,8 +34,6 @@ _POLICIES = {
 
 def _fault(words: list[str]) -> tuple[Family, str]:
     """The family and the code of one or two words. A number alone is an XID, a name alone what the catalog has."""
-    from nodeheal.domain.faults.catalog import catalog
-
     family = words[0].casefold()
     if len(words) == 2 and family in [*Family]:
         return Family(family), words[1]
@@ -42,7 +44,7 @@ def _fault(words: list[str]) -> tuple[Family, str]:
     code, slash, subcode = words[0].partition("/")
     if code.isdigit():
         return Family.xid, words[0]
-    known = {row.family: row.code for row in catalog().values() if row.code.casefold() == code.casefold()}
+    known = {row.family: row.code for row in catalog.catalog().values() if row.code.casefold() == code.casefold()}
     if len(known) > 1:
         commands = " or ".join(f"`nodeheal explain {each} {words[0]}`" for each in known)
         raise typer.BadParameter(f"several families have it; did you mean {commands}?")
@@ -74,8 +76,6 @@ def explain(
     """Say what would be done about a fault, and why."""
     from pydantic import ValidationError
 
-    from nodeheal.contract.health_event import HealthEvent
-
     if deployed and policy:
         refuse("--policy and --deployed: give one of them")
     family, code = _fault(fault)
@@ -89,7 +89,7 @@ def explain(
     try:
         answer = _answer(family, code, subcode or None, product, pool, _actions(after), document, decided_by)
     except ValidationError as error:
-        refuse(*complaints("nodeheal explain", error, HealthEvent))
+        refuse(*complaints("nodeheal explain", error, health_event.HealthEvent))
     if deployed and pool != "default":
         say(*_notes(pool, document), aside=as_json)
     if as_json:
@@ -101,9 +101,6 @@ def explain(
 
 def _in_force(ctx: typer.Context) -> "RecoveryPolicy":
     """The deployed policy. Without this option no account is asked, so that no context was applied yet."""
-    from nodeheal.cli import connect
-    from nodeheal.cli.main import apply_context
-
     apply_context(ctx.find_root().params["context"])
     with connect.clearly():
         return connect.policy()
@@ -111,8 +108,6 @@ def _in_force(ctx: typer.Context) -> "RecoveryPolicy":
 
 def _notes(pool: str, policy: "RecoveryPolicy") -> list[str]:
     """A note on a pool that the policy names and no node is in. One that is in neither ends the command."""
-    from nodeheal.cli import connect
-
     notes = connect.notes_of_pools([pool])
     if notes and pool not in policy.pools:
         with connect.clearly():
@@ -121,8 +116,6 @@ def _notes(pool: str, policy: "RecoveryPolicy") -> list[str]:
 
 
 def _actions(after: str) -> list[Action]:
-    from nodeheal.domain.verbs import ESCALATION_STEPS
-
     tried = {action.value.lower(): action for action in ESCALATION_STEPS}
     words = [word.strip().lower() for word in after.split(",") if word.strip()]
     unknown = [word for word in words if word not in tried]
@@ -140,17 +133,14 @@ def _answer(
     after: list[Action],
     policy: "RecoveryPolicy",
     decided_by: str,
-) -> "FaultExplanation":
-    from nodeheal.api.file_views import FaultExplanation, NextStep
-    from nodeheal.api.imagined import decided, event_of, history_of
-    from nodeheal.domain.faults.assessment import assess_faults
-    from nodeheal.domain.faults.catalog import find
-    from nodeheal.domain.faults.diagnosis import diagnose
-
-    event, row = event_of(family, code, subcode, pool, product), find(family, code, subcode)
-    fault = next(iter(diagnose([event], policy, pool)), None) or assess_faults(history_of(event, policy), policy).fault
-    next_step, in_act_mode = decided(event, policy, after), decided(event, policy.acting(), after)
-    return FaultExplanation(
+) -> "file_views.FaultExplanation":
+    event, row = imagined.event_of(family, code, subcode, pool, product), catalog.find(family, code, subcode)
+    fault = (
+        next(iter(diagnosis.diagnose([event], policy, pool)), None)
+        or assessment.assess_faults(imagined.history_of(event, policy), policy).fault
+    )
+    next_step, in_act_mode = imagined.decided(event, policy, after), imagined.decided(event, policy.acting(), after)
+    return file_views.FaultExplanation(
         fault=fault.title,
         is_known=row is not None,
         family=family,
@@ -174,24 +164,22 @@ def _answer(
         after=tuple(after),
         next_step=next_step.step,
         reason=next_step.reason,
-        in_act_mode=NextStep(next_step=in_act_mode.step, reason=in_act_mode.reason),
+        in_act_mode=file_views.NextStep(next_step=in_act_mode.step, reason=in_act_mode.reason),
         policy=decided_by,
     )
 
 
-def _perhaps(answer: "FaultExplanation") -> str:
+def _perhaps(answer: "file_views.FaultExplanation") -> str:
     """What may have been meant."""
     from difflib import get_close_matches
 
-    from nodeheal.domain.faults.catalog import catalog
-
-    known = [row.code for row in catalog().values() if row.family is answer.family]
+    known = [row.code for row in catalog.catalog().values() if row.family is answer.family]
     alike = get_close_matches(answer.code, dict.fromkeys(known), n=3, cutoff=0.6)
     alike += [code for code in dict.fromkeys(known) if code.endswith(f"_{answer.code}") and code not in alike]
     return f"; did you mean {', '.join(alike[:3])}?" if alike and answer.family not in _NUMBERED else ""
 
 
-def _lines(answer: "FaultExplanation") -> list[tuple[str, str]]:
+def _lines(answer: "file_views.FaultExplanation") -> list[tuple[str, str]]:
     ladder = ", then ".join(answer.ladder)
     when = f" ({_NEXT[answer.next_rung]})" if len(answer.ladder) > 1 else ""
     lines = [
@@ -210,14 +198,14 @@ def _lines(answer: "FaultExplanation") -> list[tuple[str, str]]:
     return [(label, text) for label, text in lines if text]
 
 
-def _pool_of(answer: "FaultExplanation") -> str:
+def _pool_of(answer: "file_views.FaultExplanation") -> str:
     is_default = answer.pool_is_named or answer.pool == "default"
     asks = "" if answer.policy == "deployed" else " (whether there is such a pool, --deployed asks)"
     how = "" if is_default else f"; not named in the policy, so that its default_pool holds{asks}"
     return f"{answer.pool} ({answer.mode} mode, policy {answer.policy_version}){how}"
 
 
-def _next(answer: "FaultExplanation") -> list[tuple[str, str]]:
+def _next(answer: "file_views.FaultExplanation") -> list[tuple[str, str]]:
     """What comes next, and what would if it were let. Where nothing is ever tried, nothing comes after what was."""
     next_step, if_it_acted = (f"{step.next_step}: {step.reason}" for step in (answer, answer.in_act_mode))
     if next_step == if_it_acted:

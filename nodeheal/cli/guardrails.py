@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodeheal.api import own_acts, queries
 from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.say import refuse, say, say_json
-from nodeheal.contract import names
+from nodeheal.contract import acts, names
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy import policy_models
+from nodeheal.domain.recovery import incident as incident_record
 
 if TYPE_CHECKING:
     from nodeheal.ports import Ports
@@ -33,9 +37,7 @@ def pause(
     table: Table = names.TABLE,
 ) -> None:
     """Do nothing to a node, or in a pool, for a time. Faults are still reported."""
-    from nodeheal.domain.policy.policy_models import LONGEST
-
-    seconds = connect.seconds_of(length, LONGEST)
+    seconds = connect.seconds_of(length, policy_models.LONGEST)
     if not seconds:
         refuse(f"{length!r} is not a pause; give at least 1s, or end one with `nodeheal unpause {target}`")
     reason = connect.on_record(why)
@@ -70,26 +72,20 @@ def _called(target: str) -> str:
 
 def _paused_until(target: str, world: "Ports") -> datetime | None:
     """Until when the node or the pool is paused now. None: it is not."""
-    from nodeheal.api.own_acts import paused_until
-
     is_node = _is_node(target)
-    return paused_until(target if is_node else connect.known_pool(target, world), world, is_node=is_node)
+    return own_acts.paused_until(target if is_node else connect.known_pool(target, world), world, is_node=is_node)
 
 
 def _pause(target: str, seconds: int, why: str, world: "Ports") -> datetime:
-    from nodeheal.api.own_acts import pause
-
     is_node = _is_node(target)
-    return pause(target if is_node else connect.known_pool(target, world), seconds, why, world, is_node=is_node)
+    return own_acts.pause(
+        target if is_node else connect.known_pool(target, world), seconds, why, world, is_node=is_node
+    )
 
 
 @breaker.command()
 def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) -> None:
     """Show whether the breaker of a pool is open, since when and why, and which incidents wait for its reset."""
-    from nodeheal.api import queries
-    from nodeheal.domain.humanize import counted
-    from nodeheal.domain.recovery.incident import short_id
-
     with clearly():
         world = connect.ports(table)
         view = queries.breaker(connect.known_pool(pool, world), world)
@@ -101,7 +97,7 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
         say(f"the breaker of pool {pool} is open since {view.opened_at:%Y-%m-%d %H:%M:%S} UTC")
         say(f"  {view.why}", f"  {counted(len(view.waiting), 'incident waits', 'incidents wait')} for its reset")
         for incident in view.waiting[:WAITING_NAMED]:
-            say(f"    {short_id(incident)}  {view.nodes[incident]}")
+            say(f"    {incident_record.short_id(incident)}  {view.nodes[incident]}")
         if view.waiting[WAITING_NAMED:]:
             say(f"    and {len(view.waiting) - WAITING_NAMED} more: nodeheal incidents list {pool} --state waiting")
         say(f"  once you have looked at the pool: nodeheal breaker reset {pool} --why …")
@@ -110,12 +106,9 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
 @breaker.command()
 def reset(pool: PoolName, why: Why, table: Table = names.TABLE) -> None:
     """Close the breaker of a pool. Incidents that wait are decided again: old ones are dropped, the others go on."""
-    from nodeheal.contract.acts import BreakerReset, ResetBreaker
-    from nodeheal.domain.humanize import counted
-
     reason = connect.reason(why)
     with clearly():
         known = connect.known_pool(pool, connect.acting_ports(table))
-        woken = connect.do(ResetBreaker(pool=known, why=reason), BreakerReset).woken
+        woken = connect.do(acts.ResetBreaker(pool=known, why=reason), acts.BreakerReset).woken
     again = f"{counted(woken, 'incident decides', 'incidents decide')} again"
     say(f"the breaker of pool {pool} is closed; {again}{'; what is stale is dropped' if woken else ''}")

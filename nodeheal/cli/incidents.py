@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodeheal.cli import connect
+from nodeheal.api import incident_list, incident_queries, incident_reports, incident_views, lookup, pages, replays
+from nodeheal.cli import connect, incident_view, report
 from nodeheal.cli.approvals import IncidentId
 from nodeheal.cli.complete import PoolArgument, PoolOption
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
@@ -26,12 +27,12 @@ from nodeheal.cli.say import (
     say_more,
     say_rows,
 )
-from nodeheal.contract import names
+from nodeheal.contract import acts, names
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.review import review
 
 if TYPE_CHECKING:
-    from nodeheal.api.pages import Page, Rows
     from nodeheal.api.views import IncidentRow
-    from nodeheal.domain.review.review import StateWord
     from nodeheal.ports import Ports
 
 app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and how it ended.")
@@ -75,9 +76,6 @@ def list_all(
     output: Output = None,
 ) -> None:
     """Show incidents, the newest first."""
-    from nodeheal.cli.incident_view import say_incidents
-    from nodeheal.domain.humanize import counted
-
     form = form_of(output, as_json)
     page, wanted = page_of(limit, after, form), [_word(text) for text in state or ()]
     with clearly():
@@ -89,7 +87,7 @@ def list_all(
     elif not view.rows:
         say(_none_of(wanted, since, others))
     else:
-        say_incidents(view.rows, world.clock(), is_wide=form is Form.wide)
+        incident_view.say_incidents(view.rows, world.clock(), is_wide=form is Form.wide)
         say(f"{counted(len(view.rows), 'incident')} within {since}")
         say_more(view.next)
 
@@ -97,21 +95,16 @@ def list_all(
 @app.command()
 def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one incident: each decision and its reason, how long each part took, and what it cost."""
-    from nodeheal.api import incident_queries
-    from nodeheal.api.incident_views import LinkedIncident
-    from nodeheal.api.lookup import incident_named
-    from nodeheal.cli.incident_view import story_of
-
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
-        name = incident_named(incident, world)
-        incident_view = incident_queries.incident(name, world, lambda: connect.policy_copy(table))
-        view = LinkedIncident(**dict(incident_view), execution=connect.execution_url(name))
+        name = lookup.incident_named(incident, world)
+        unlinked = incident_queries.incident(name, world, lambda: connect.policy_copy(table))
+        view = incident_views.LinkedIncident(**dict(unlinked), execution=connect.execution_url(name))
     if form in (Form.json, Form.yaml):
         say_data(view, form)
         return
-    say(*story_of(view, view.execution))
+    say(*incident_view.story_of(view, view.execution))
 
 
 @app.command()
@@ -120,13 +113,10 @@ def close(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
 
     A node that nodeheal took out of service is given back with `nodeheal nodes release`, which closes its incident.
     """
-    from nodeheal.api.lookup import incident_named
-    from nodeheal.contract.acts import CloseIncident, IncidentClosed
-
     reason = connect.reason(why)
     with clearly():
-        incident = incident_named(incident, connect.acting_ports(table))
-        is_new = connect.do(CloseIncident(incident=incident, why=reason), IncidentClosed).is_new
+        incident = lookup.incident_named(incident, connect.acting_ports(table))
+        is_new = connect.do(acts.CloseIncident(incident=incident, why=reason), acts.IncidentClosed).is_new
     say(f"{incident} is closed" + ("" if is_new else " already; nothing was changed"))
 
 
@@ -140,9 +130,6 @@ def export(
     table: Table = names.TABLE,
 ) -> None:
     """Write a report of all incidents of a time: times to recovery, causes, endings, and nodes that fail again."""
-    from nodeheal.api import incident_reports
-    from nodeheal.cli.report import as_markdown
-
     with clearly():
         world = connect.ports(table)
         incident_ids = [row.incident for row in _incidents(world, pool, since).rows]
@@ -154,7 +141,7 @@ def export(
     if form is ExportFormat.json:
         say_json(view)
         return
-    for line in as_markdown(view, f"{f'Pool {pool}' if pool else 'All pools'}, last {since}"):
+    for line in report.as_markdown(view, f"{f'Pool {pool}' if pool else 'All pools'}, last {since}"):
         say(line)
 
 
@@ -167,9 +154,6 @@ def rma(
     table: Table = names.TABLE,
 ) -> None:
     """Write the record of one accelerator for its vendor: faults, what was tried, diagnostics, where the logs are."""
-    from nodeheal.api import incident_reports
-    from nodeheal.cli.report import part_as_markdown
-
     with clearly():
         world = connect.ports(table)
         incident_ids = [row.incident for row in _incidents(world, pool, since).rows]
@@ -177,15 +161,13 @@ def rma(
     if form is Format.json:
         say_json(view)
         return
-    for line in part_as_markdown(view):
+    for line in report.part_as_markdown(view):
         say(line)
 
 
-def _word(text: str) -> "StateWord":
+def _word(text: str) -> "review.StateWord":
     """The word of a list for what is typed: `handed-over` is `handed over`. Refused where the list has no such word."""
-    from nodeheal.domain.review.review import StateWord
-
-    known = {_plain(word): word for word in StateWord}
+    known = {_plain(word): word for word in review.StateWord}
     if _plain(text) not in known:
         refuse(f"--state: {text!r} is not one of {', '.join(STATES)}")
     return known[_plain(text)]
@@ -196,15 +178,16 @@ def _plain(text: str) -> str:
 
 
 def _incidents(
-    world: "Ports", pool: str | None, since: str, page: "Page | None" = None, words: "Sequence[StateWord]" = ()
-) -> "Rows[IncidentRow]":
+    world: "Ports",
+    pool: str | None,
+    since: str,
+    page: "pages.Page | None" = None,
+    words: "Sequence[review.StateWord]" = (),
+) -> "pages.Rows[IncidentRow]":
     """The incidents of the pool, or of all pools; without a page all of them."""
-    from nodeheal.api import incident_list
-    from nodeheal.api.pages import WHOLE
-
     pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
     begin = world.clock() - timedelta(seconds=connect.seconds_of(since))
-    return incident_list.incidents(pools, world, begin, frozenset(words), page or WHOLE)
+    return incident_list.incidents(pools, world, begin, frozenset(words), page or pages.WHOLE)
 
 
 def _none_of(states: Sequence[str], since: str, others: int) -> str:
@@ -216,7 +199,5 @@ def _none_of(states: Sequence[str], since: str, others: int) -> str:
 
 def _event_lines(incident_ids: Sequence[str], world: "Ports") -> Iterator[str]:
     """A line for each event, oldest first, with the job that ran on the node."""
-    from nodeheal.api.replays import recorded
-
-    for past in recorded(incident_ids, world):
+    for past in replays.recorded(incident_ids, world):
         yield json.dumps({"event": past.event.model_dump(mode="json"), "job_id": past.job_id})

@@ -7,7 +7,23 @@ from typing import Annotated
 
 import typer
 
-from nodeheal.cli import complete, connect
+from nodeheal.api import file_views, job_list, job_queries, submission_queries
+from nodeheal.api import job_file as api_job_file
+from nodeheal.cli import (
+    cluster_views,
+    complete,
+    connect,
+    job_file,
+    job_log,
+    job_submitted,
+    job_view,
+    job_wait,
+    kubernetes,
+    last_lines,
+    slurm,
+    slurm_submit,
+)
+from nodeheal.cli import job_list as job_lines
 from nodeheal.cli.complete import PoolArgument
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.say import (
@@ -24,7 +40,8 @@ from nodeheal.cli.say import (
     say_json,
     say_more,
 )
-from nodeheal.contract import names
+from nodeheal.contract import acts, names, schemas
+from nodeheal.contract.vocabulary import JobState, SchedulerKind
 
 app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kept running.")
 
@@ -36,34 +53,26 @@ Timeout = Annotated[str | None, typer.Option(help="at most so long: 90s, 30m, 2h
 @app.command()
 def validate(file: File, as_json: AsJson = False) -> None:
     """Check a job file: line and field of everything that is wrong. AWS is not asked."""
-    from nodeheal.api.file_views import JobFileCheck, JobFileError
-    from nodeheal.api.job_file import JobFileRefused, parse_job_file
-    from nodeheal.api.submission_queries import file_doubts
-    from nodeheal.cli.job_file import bytes_of
-    from nodeheal.cli.job_submitted import warn
-
     try:
-        spec = parse_job_file(bytes_of(file))
-    except JobFileRefused as refused:
+        spec = api_job_file.parse_job_file(job_file.bytes_of(file))
+    except api_job_file.JobFileRefused as refused:
         if not as_json:
             refuse(*(f"{file}:{complaint.line}: {complaint}" for complaint in refused.complaints))
-        errors = tuple(JobFileError(line=c.line, field=c.field, message=c.why) for c in refused.complaints)
-        say_json(JobFileCheck(file=str(file), is_valid=False, errors=errors, warnings=()))
+        errors = tuple(file_views.JobFileError(line=c.line, field=c.field, message=c.why) for c in refused.complaints)
+        say_json(file_views.JobFileCheck(file=str(file), is_valid=False, errors=errors, warnings=()))
         raise typer.Exit(BAD_INPUT) from None
-    doubts = file_doubts(spec)
+    doubts = submission_queries.file_doubts(spec)
     if as_json:
-        say_json(JobFileCheck(file=str(file), is_valid=True, errors=(), warnings=tuple(doubts)))
+        say_json(file_views.JobFileCheck(file=str(file), is_valid=True, errors=(), warnings=tuple(doubts)))
         return
     say(f"{file}: valid, job {spec.name}")
-    warn(doubts)
+    job_submitted.warn(doubts)
 
 
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of the file, for editors: `nodeheal jobs schema > job.schema.json`."""
-    from nodeheal.contract.schemas import FOLDER
-
-    sys.stdout.write((FOLDER / "job.json").read_text("utf-8"))
+    sys.stdout.write((schemas.FOLDER / "job.json").read_text("utf-8"))
 
 
 @app.command()
@@ -95,19 +104,14 @@ def submit(
     if slurm:
         typed = {"--idempotent": idempotent, "--wait": wait, "--table": _is_typed(context, "table")}
         _refuse_options("with --slurm", typed)
-        from nodeheal.cli.slurm_submit import submit_batch
 
-        submit_batch([file, *(more or ())], dry_run=dry_run, as_json=as_json)
+        slurm_submit.submit_batch([file, *(more or ())], dry_run=dry_run, as_json=as_json)
         return
     _refuse_options("without --slurm", {" ".join(more or ()): bool(more)})
     if wait and as_json:
         refuse("--json: not with --wait, whose lines are for people; ask `nodeheal jobs show NAME --json` afterwards")
-    from nodeheal.api import submission_queries
-    from nodeheal.cli.job_file import read_job_file
-    from nodeheal.cli.job_submitted import say_planned, say_submitted
-    from nodeheal.contract.acts import JobRecorded, SubmitJob
 
-    spec = read_job_file(Path(file))
+    spec = job_file.read_job_file(Path(file))
     with clearly():
         world = connect.ports(table)
         connect.known_pool(spec.pool, world)
@@ -116,18 +120,16 @@ def submit(
             if as_json:
                 say_json(plan)
             else:
-                say_planned(spec, plan)
+                job_submitted.say_planned(spec, plan)
             return
-        answer = connect.do(SubmitJob(spec=spec, is_idempotent=idempotent), JobRecorded)
+        answer = connect.do(acts.SubmitJob(spec=spec, is_idempotent=idempotent), acts.JobRecorded)
         job = submission_queries.submitted(spec, answer, world, connect.is_confirmed)
     if as_json:
         say_json(job)
     else:
-        say_submitted(job)
+        job_submitted.say_submitted(job)
     if wait:
-        from nodeheal.cli.job_wait import follow
-
-        follow(job.job, world, None)
+        job_wait.follow(job.job, world, None)
 
 
 def _is_typed(context: typer.Context, option: str) -> bool:
@@ -159,35 +161,28 @@ def list_all(
 
     With --limit and --after the rows are nodeheal's own jobs; the others stand beside the first ones.
     """
-    from nodeheal.api import job_list
-    from nodeheal.cli.cluster_views import JobPage
-    from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs, unknown_rows
-    from nodeheal.cli.kubernetes import jobs_of
-    from nodeheal.cli.slurm import clusters_in, reports_of
-    from nodeheal.contract.vocabulary import SchedulerKind
-
     form = form_of(output, as_json)
     page = page_of(limit, after, form)
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
         view = job_list.jobs(pools, world, live_only=live, page=page)
-        reports = reports_of([] if after else clusters_in(pools, world))
-        on_kubernetes = jobs_of([] if after else clusters_in(pools, world, SchedulerKind.KUBERNETES))
-        found = [job for job in listed(view.rows, reports, on_kubernetes) if not (live and job.is_over)]
+        reports = slurm.reports_of([] if after else slurm.clusters_in(pools, world))
+        on_kubernetes = kubernetes.jobs_of([] if after else slurm.clusters_in(pools, world, SchedulerKind.KUBERNETES))
+        found = [job for job in job_lines.listed(view.rows, reports, on_kubernetes) if not (live and job.is_over)]
     unknown = {SchedulerKind.SLURM: reports.unknown, SchedulerKind.KUBERNETES: on_kubernetes.unknown}
-    rows = [*(job.row for job in found), *unknown_rows(unknown)]
+    rows = [*(job.row for job in found), *job_lines.unknown_rows(unknown)]
     if form not in (Form.json, Form.yaml):
-        say_jobs(found, unknown, world.clock(), is_wide=form is Form.wide)
+        job_lines.say_jobs(found, unknown, world.clock(), is_wide=form is Form.wide)
         say_more(view.next)
     elif page.is_part:
         beside = {kind: tuple(row for row in rows if row.scheduler is kind) for kind in unknown}
-        slurm, kubernetes = beside[SchedulerKind.SLURM], beside[SchedulerKind.KUBERNETES]
-        say_data(JobPage(**dict(view), slurm=slurm, kubernetes=kubernetes), form)
+        of_slurm, of_kubernetes = beside[SchedulerKind.SLURM], beside[SchedulerKind.KUBERNETES]
+        say_data(cluster_views.JobPage(**dict(view), slurm=of_slurm, kubernetes=of_kubernetes), form)
     else:
         say_data(rows, form)
     if any(unknown.values()):
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(job_lines.INCOMPLETE)
 
 
 @app.command()
@@ -196,9 +191,6 @@ def top(pool: PoolArgument = None, table: Table = names.TABLE, as_json: AsJson =
 
     A job shows its steps in $NODEHEAL_PROGRESS_FILE, and its file says with `steps` how many it takes in all.
     """
-    from nodeheal.api import job_list
-    from nodeheal.cli.job_list import say_top
-
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
@@ -207,21 +199,16 @@ def top(pool: PoolArgument = None, table: Table = names.TABLE, as_json: AsJson =
     if form in (Form.json, Form.yaml):
         say_data(rows, form)
     else:
-        say_top(rows, now, is_wide=form is Form.wide)
+        job_lines.say_top(rows, now, is_wide=form is Form.wide)
 
 
 @app.command()
 def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one job: its state and why, where it runs, how its runs ended, and how many restarts are left."""
-    from nodeheal.api import job_queries
-    from nodeheal.cli.job_view import as_text
-    from nodeheal.cli.last_lines import last_lines
-    from nodeheal.cli.slurm import our_job
-
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
-        job = our_job(name, world)
+        job = slurm.our_job(name, world)
         view = job_queries.linked(
             job_queries.job(name, world, lambda: connect.policy_copy(table), connect.if_allowed),
             connect.job_execution_url(name, job.submission) if job.submission else "",
@@ -231,7 +218,7 @@ def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, out
     if form in (Form.json, Form.yaml):
         say_data(view, form)
         return
-    for line in as_text(view, last_lines(job, world.jobs.get_run(name, view.run), world)):
+    for line in job_view.as_text(view, last_lines.last_lines(job, world.jobs.get_run(name, view.run), world)):
         say(line)
 
 
@@ -241,15 +228,11 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
 
     A job that has failed does not run. Stopping it says that it stays so: `nodeheal status` no longer shows it.
     """
-    from nodeheal.cli.slurm import our_job
-    from nodeheal.contract.acts import JobRecorded, StopJob
-    from nodeheal.contract.vocabulary import JobState
-
     reason = connect.reason(why)
     with clearly():
         world = connect.ports(table)
-        job = our_job(name, world)
-        connect.do(StopJob(job=job.job_id, why=reason), JobRecorded)
+        job = slurm.our_job(name, world)
+        connect.do(acts.StopJob(job=job.job_id, why=reason), acts.JobRecorded)
         if job.is_over:
             given_up = "; given up: `nodeheal status` no longer shows it" if job.state is JobState.FAILED else ""
             say(f"{name} is {job.state} already: {job.summary}{given_up}")
@@ -260,24 +243,19 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
 @app.command()
 def restart(name: JobName, table: Table = names.TABLE) -> None:
     """Submit a job that is over again. It goes on from its newest complete checkpoint, if one is found."""
-    from nodeheal.cli.slurm import our_job
-    from nodeheal.contract.acts import JobRecorded, RestartJob
-
     with clearly():
-        job = our_job(name, connect.ports(table))
-        answer = connect.do(RestartJob(job=job.job_id), JobRecorded)
+        job = slurm.our_job(name, connect.ports(table))
+        answer = connect.do(acts.RestartJob(job=job.job_id), acts.JobRecorded)
     say(f"{name} is submitted again (submission {answer.submission})")
 
 
 @app.command()
 def wait(name: JobName, timeout: Timeout = None, table: Table = names.TABLE) -> None:
     """Wait until a job ends. Exit code 0: completed, 3: failed, 4: cancelled, 5: the time is up."""
-    from nodeheal.cli.job_wait import follow, seconds_or_none
-
-    seconds = seconds_or_none(timeout)
+    seconds = job_wait.seconds_or_none(timeout)
     with clearly():
         world = connect.ports(table)
-    follow(name, world, seconds)
+    job_wait.follow(name, world, seconds)
 
 
 @app.command()
@@ -291,6 +269,4 @@ def logs(
     table: Table = names.TABLE,
 ) -> None:
     """Print what the ranks have written, from CloudWatch Logs."""
-    from nodeheal.cli.job_log import say_logs
-
-    say_logs(name, rank, run, table, is_followed=is_followed)
+    job_log.say_logs(name, rank, run, table, is_followed=is_followed)

@@ -8,43 +8,91 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from nodeheal import __version__
+from nodeheal.cli import kept_contexts
 from nodeheal.cli.settings import context_file
+from nodeheal.domain import complaints
 
 BAD_INPUT = 2
 _UNWRITABLE = (ENOSPC, EDQUOT, EIO, EFBIG)
 LOOK, ACT, JOBS, POLICY, TRY = "Look", "Act", "Jobs", "Policy and set-up", "Try, without touching anything"
 
-# Each command: where the help lists it, its module in nodeheal.cli, and the function or group of that name there.
-# A module is imported when its command runs, so that every command starts fast.
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "status": (LOOK, "status", "status"),
-    "pools": (LOOK, "pools", "app"),
-    "nodes": (LOOK, "nodes", "app"),
-    "incidents": (LOOK, "incidents", "app"),
-    "explain": (LOOK, "explain", "explain"),
-    "console": (LOOK, "console", "console"),
-    "approve": (ACT, "approvals", "approve"),
-    "refuse": (ACT, "approvals", "refuse"),
-    "pause": (ACT, "guardrails", "pause"),
-    "unpause": (ACT, "guardrails", "unpause"),
-    "breaker": (ACT, "guardrails", "breaker"),
-    "reconcile": (ACT, "reconcile", "reconcile"),
-    "jobs": (JOBS, "jobs", "app"),
-    "checkpoints": (JOBS, "checkpoints", "app"),
-    "owners": (JOBS, "owners", "app"),
-    "policy": (POLICY, "policy", "app"),
-    "contexts": (POLICY, "contexts", "app"),
-    "doctor": (POLICY, "doctor", "doctor"),
-    "emails": (POLICY, "emails", "app"),
-    "simulate": (TRY, "simulate", "simulate"),
-    "replay": (TRY, "replay", "replay"),
-    "inject": (ACT, "drill", "inject"),
-    "classify": (TRY, "classify", "classify"),
-    "parse": (TRY, "parse", "app"),
+# Each command: where the help lists it, its module in nodeheal.cli, the function or group of that name there, and the
+# help's line on it. A module is imported when its command runs, so that every command starts fast.
+COMMANDS: dict[str, tuple[str, str, str, str]] = {
+    "status": (LOOK, "status", "status", "Show the pools, what is under way, the jobs, and what waits for you."),
+    "pools": (LOOK, "pools", "app", "Pools of nodes: their size, budget and breaker."),
+    "nodes": (LOOK, "nodes", "app", "Nodes: see them, enrol them, take them out of service, give them back."),
+    "incidents": (LOOK, "incidents", "app", "Incidents: what happened, why, and how it ended."),
+    "explain": (LOOK, "explain", "explain", "Say what would be done about a fault, and why."),
+    "console": (
+        LOOK,
+        "console",
+        "console",
+        "Serve the console on this machine: pages to look, to answer and to act, with your own credentials.",
+    ),
+    "approve": (ACT, "approvals", "approve", "Approve what nodeheal proposes in an incident."),
+    "refuse": (ACT, "approvals", "refuse", "Refuse what nodeheal proposes. The incident is handed to a human."),
+    "pause": (ACT, "guardrails", "pause", "Do nothing to a node, or in a pool, for a time. Faults are still reported."),
+    "unpause": (ACT, "guardrails", "unpause", "End a pause before its time."),
+    "breaker": (
+        ACT,
+        "guardrails",
+        "breaker",
+        "A pool's breaker: it opens when many nodes fail at once, and nothing more is isolated, rebooted or replaced "
+        "until you reset it.",
+    ),
+    "reconcile": (
+        ACT,
+        "reconcile",
+        "reconcile",
+        "Set the records right after their table was restored: by the scheduler, EC2 and the executions.",
+    ),
+    "jobs": (JOBS, "jobs", "app", "Training jobs: submitted once, kept running."),
+    "checkpoints": (
+        JOBS,
+        "checkpoints",
+        "app",
+        "Checkpoints in a directory: which are complete, and which is the newest.",
+    ),
+    "owners": (
+        JOBS,
+        "owners",
+        "app",
+        "Owners of jobs: they get an email when their job stops, runs again, or stays down.",
+    ),
+    "policy": (POLICY, "policy", "app", "The policy document: what nodeheal may do, where, and how often."),
+    "contexts": (POLICY, "contexts", "app", "Deployments by name: which account, Region and table a command means."),
+    "doctor": (
+        POLICY,
+        "doctor",
+        "doctor",
+        "Look at the account before and after a deployment: what is wrong, and what to do. Nothing is changed.",
+    ),
+    "emails": (POLICY, "emails", "app", "Email subscriptions of this deployment."),
+    "simulate": (
+        TRY,
+        "simulate",
+        "simulate",
+        "Simulate a fleet for days or years. AWS is not asked. Exit code 1: an invariant was broken.",
+    ),
+    "replay": (TRY, "replay", "replay", "Decide past events by a policy. Nothing is touched, and AWS is not asked."),
+    "inject": (
+        ACT,
+        "drill",
+        "inject",
+        "Drill: have a healthy node report a fault. What follows is real: where the pool acts, job and node stop.",
+    ),
+    "classify": (
+        TRY,
+        "classify",
+        "classify",
+        "Read a kernel log and print every fault in it as a line of JSON, as soon as it is found.",
+    ),
+    "parse": (TRY, "parse", "app", "Read the recorded output of a tool: verdict, faults, actions."),
 }
 
 
@@ -80,7 +128,7 @@ class Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         """Raises KeyError where there is none."""
-        panel, module, attribute = COMMANDS[name]
+        panel, module, attribute, _ = COMMANDS[name]
         found = getattr(import_module(f"nodeheal.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
             command: Any = get_group(found)
@@ -111,11 +159,19 @@ class Lazy(TyperGroup):
         """In the order of the help."""
         return list(COMMANDS)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command as the help and the shell list it: its name and its line."""
+        if cmd_name not in COMMANDS:
+            return None
+        panel, _, _, line = COMMANDS[cmd_name]
+        return TyperCommand(cmd_name, help=line, rich_help_panel=panel)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command. One of another tool is refused with ours."""
+        """Find and import the command. One of another tool is refused with ours."""
         if args and args[0] in ELSEWHERE:
             ctx.fail(f"No such command {args[0]!r}. Here it is: nodeheal {ELSEWHERE[args[0]]}")
-        return super().resolve_command(ctx, args)
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, self.commands.get(name or ""), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Typer checks arguments with pydantic, whose words nobody should read."""
@@ -131,9 +187,7 @@ def _plainly(error: typer.BadParameter) -> str:
 
     if not isinstance(error.__cause__, ValidationError):
         return error.message
-    from nodeheal.domain.complaints import complaints_of
-
-    return "; ".join(one.why for one in complaints_of(error.__cause__, shows_values=True))
+    return "; ".join(one.why for one in complaints.complaints_of(error.__cause__, shows_values=True))
 
 
 app = typer.Typer(
@@ -174,8 +228,6 @@ def apply_context(context: str | None) -> None:
     another Region.
     """
     if context or context_file().exists():
-        from nodeheal.cli import kept_contexts
-
         kept_contexts.apply(context)
     region = os.environ.get("AWS_REGION")
     if region:

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodeheal.api import acts as api_acts
+from nodeheal.api import lookup, own_acts, pool_sweep, records
 from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import Table, clearly
 from nodeheal.cli.say import say
-from nodeheal.contract import names
+from nodeheal.contract import acts, names
 from nodeheal.contract.vocabulary import Ending
+from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.recovery import incident as incident_record
 
 if TYPE_CHECKING:
-    from nodeheal.contract.acts import Act, NodeRequest
     from nodeheal.domain.fleet.node import Node
-    from nodeheal.domain.recovery.incident import Incident
     from nodeheal.ports import Ports
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="its id: i-… or mi-…", autocompletion=complete.nodes)]
@@ -37,36 +40,28 @@ def drain(
     node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
 ) -> None:
     """Give a node no new work, and isolate it when its job has ended. `nodes release` gives it back."""
-    from nodeheal.contract.acts import Drain
-
-    _request(Drain, node, why, table, dry_run=dry_run, yes=yes)
+    _request(acts.Drain, node, why, table, dry_run=dry_run, yes=yes)
 
 
 def isolate(
     node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
 ) -> None:
     """Take a node out of service now. Its job stops, and goes on elsewhere where nodes are free."""
-    from nodeheal.contract.acts import Isolate
-
-    _request(Isolate, node, why, table, dry_run=dry_run, yes=yes)
+    _request(acts.Isolate, node, why, table, dry_run=dry_run, yes=yes)
 
 
 def reboot(
     node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
 ) -> None:
     """Isolate a node, reboot it, diagnose it and return it to service."""
-    from nodeheal.contract.acts import Reboot
-
-    _request(Reboot, node, why, table, dry_run=dry_run, yes=yes)
+    _request(acts.Reboot, node, why, table, dry_run=dry_run, yes=yes)
 
 
 def replace(
     node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
 ) -> None:
     """Isolate a node and put another one in its place."""
-    from nodeheal.contract.acts import Replace
-
-    _request(Replace, node, why, table, dry_run=dry_run, yes=yes)
+    _request(acts.Replace, node, why, table, dry_run=dry_run, yes=yes)
 
 
 def diagnose(
@@ -79,31 +74,26 @@ def diagnose(
     table: Table = names.TABLE,
 ) -> None:
     """Diagnose a free node. It is out of service meanwhile, and back if it passes."""
-    from nodeheal.contract.acts import Diagnose
-
-    _request(Diagnose, node, why, table, dry_run=dry_run, yes=yes, level=level, may_stop_job=anyway)
+    _request(acts.Diagnose, node, why, table, dry_run=dry_run, yes=yes, level=level, may_stop_job=anyway)
 
 
 def retire(
     node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
 ) -> None:
     """Give a node up for good: nodeheal may not act on it any more, and `nodes enroll` refuses its id. No way back."""
-    from nodeheal.api.own_acts import untag_node
-    from nodeheal.contract.acts import NodeRecorded, Retire
-
     reason = given_reason(why, dry_run=dry_run)
     with clearly():
         world = connect.acting_ports(table)
         known = whole_node(node, world)
-        act = Retire(node=node, why=reason)
+        act = acts.Retire(node=node, why=reason)
         if not goes_on(facts_of(act, world, table), dry_run=dry_run, yes=yes):
             return
-        state = connect.do(act, NodeRecorded).state
-        say(*untag_node(known, connect.marks()), f"{node} is {state} now")
+        state = connect.do(act, acts.NodeRecorded).state
+        say(*own_acts.untag_node(known, connect.marks()), f"{node} is {state} now")
 
 
 def _request(
-    kind: "Callable[..., NodeRequest]",
+    kind: "Callable[..., acts.NodeRequest]",
     node: str,
     why: str | None,
     table: str,
@@ -112,17 +102,14 @@ def _request(
     yes: bool,
     **more: object,
 ) -> None:
-    from nodeheal.contract.acts import RecoveryRequested
-    from nodeheal.domain.recovery.incident import short_id
-
     reason = given_reason(why, dry_run=dry_run)
     with clearly():
         world = connect.acting_ports(table)
         act = kind(node=whole_node(node, world).node_id, why=reason, **more)
         if not goes_on(facts_of(act, world, table), dry_run=dry_run, yes=yes):
             return
-        done = connect.do(act, RecoveryRequested)
-    show = f"`nodeheal incidents show {short_id(done.incident)}`"
+        done = connect.do(act, acts.RecoveryRequested)
+    show = f"`nodeheal incidents show {incident_record.short_id(done.incident)}`"
     if done.is_own:
         say(f"asked for; it is incident {done.incident}: {show}")
     else:
@@ -134,11 +121,9 @@ def given_reason(why: str | None, *, dry_run: bool) -> str:
     return connect.reason("dry run" if why is None and dry_run else why or "")
 
 
-def facts_of(act: "Act", world: "Ports", table: str) -> list[str]:
+def facts_of(act: "acts.Act", world: "Ports", table: str) -> list[str]:
     """What the act will do, a line for each fact."""
-    from nodeheal.api.acts import preview
-
-    shown = preview(act, world, connect.policy_copy(table))
+    shown = api_acts.preview(act, world, connect.policy_copy(table))
     return [f"{fact.label:<8}{fact.text}" for fact in shown.facts]
 
 
@@ -146,14 +131,10 @@ def whole_node(name: str, world: "Ports") -> "Node":
     """The node of this id. An act takes no beginning of an id: the error says which nodes begin so."""
     from itertools import islice
 
-    from nodeheal.api import records
-    from nodeheal.api.lookup import node_ids
-    from nodeheal.domain.errors import NotFound
-
     try:
         return records.node(name, world)
     except NotFound:
-        begun = list(islice(node_ids(world, name), 5)) if name else []
+        begun = list(islice(lookup.node_ids(world, name), 5)) if name else []
         if not begun:
             raise
         raise NotFound(f"no node {name}; an act takes the whole id: {', '.join(begun)}") from None
@@ -184,13 +165,8 @@ def sweep_pool(
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Diagnose the free nodes of a pool, one after another. Returns how many did not pass. Raises ValueError."""
-    from nodeheal.api.pool_sweep import is_free, planned_sweep
-    from nodeheal.contract.acts import Diagnose, RecoveryRequested
-    from nodeheal.domain.errors import NotAccepted
-    from nodeheal.domain.humanize import counted
-
     world = connect.acting_ports(table)
-    plan = planned_sweep(connect.known_pool(pool, world), level, world, connect.policy_copy(table))
+    plan = pool_sweep.planned_sweep(connect.known_pool(pool, world), level, world, connect.policy_copy(table))
     free = plan.free
     facts = [
         f"pool    {pool}: {len(free)} of {counted(plan.nodes, 'node')} are free; the others are left out",
@@ -201,11 +177,11 @@ def sweep_pool(
         return 0
     failed = 0
     for number, name in enumerate(free, 1):
-        if not is_free(name, world):
+        if not pool_sweep.is_free(name, world):
             say(f"{number} of {len(free)}  {name}  left out: it is not free any more")
             continue
         try:
-            done = connect.do(Diagnose(node=name, why=why, level=level), RecoveryRequested)
+            done = connect.do(acts.Diagnose(node=name, why=why, level=level), acts.RecoveryRequested)
         except NotAccepted as error:
             failed += 1
             say(f"{number} of {len(free)}  {name}  {error}")
@@ -218,7 +194,7 @@ def sweep_pool(
     return failed
 
 
-def _ended(incident_id: str, world: "Ports", sleep: Callable[[float], None]) -> "Incident":
+def _ended(incident_id: str, world: "Ports", sleep: Callable[[float], None]) -> "incident_record.Incident":
     """The incident, once it is over. Waits as long as that takes: each of its steps has a deadline of its own."""
     while (incident := world.incidents.incident(incident_id)).is_under_way:
         sleep(LOOK_EVERY_SECONDS)

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from nodeheal.cli import complete, connect, node_acts
+from nodeheal.api import lookup, node_list, node_queries, own_acts, pages, records
+from nodeheal.cli import cluster_views, complete, connect, kubernetes, node_acts, node_view, slurm
+from nodeheal.cli import node_list as node_lines
 from nodeheal.cli.complete import PoolArgument
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, facts_of, given_reason, goes_on, whole_node
@@ -24,11 +26,12 @@ from nodeheal.cli.say import (
     say_more,
     say_rows,
 )
-from nodeheal.contract import names
+from nodeheal.cli.table import say_table
+from nodeheal.contract import acts, names
 from nodeheal.contract.vocabulary import Availability, Provider, SchedulerKind
-
-if TYPE_CHECKING:
-    from nodeheal.contract.acts import Enroll, NodeRecorded
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.humanize import counted
+from nodeheal.parsers.slurm import SlurmNode
 
 app = typer.Typer(no_args_is_help=True, help="Nodes: see them, enrol them, take them out of service, give them back.")
 
@@ -48,7 +51,9 @@ TAG_SECONDS = 10
 def list_nodes(
     pool: PoolArgument = None,
     state: States = None,
-    slurm: Annotated[bool, typer.Option("--slurm", help="add why Slurm gives a node no work; takes seconds")] = False,
+    with_slurm: Annotated[
+        bool, typer.Option("--slurm", help="add why Slurm gives a node no work; takes seconds")
+    ] = False,
     limit: Limit = None,
     after: After = "",
     table: Table = names.TABLE,
@@ -56,9 +61,6 @@ def list_nodes(
     output: Output = None,
 ) -> None:
     """Show nodes: their state and why, their job and their open incident."""
-    from nodeheal.api import node_list
-    from nodeheal.cli.node_list import say_nodes
-
     form = form_of(output, as_json)
     page, on_slurm = page_of(limit, after, form), None
     with clearly():
@@ -67,34 +69,25 @@ def list_nodes(
         pauses, now = world.pauses.read(), world.clock()
         view = node_list.nodes(pools, pauses, world, state or (), page)
         paused = list(filter(None, [pauses.why_pool_is_paused(name, now) for name in pools]))
-        if slurm:
-            from nodeheal.api import records
-            from nodeheal.cli.slurm import on_slurm_of
-
-            on_slurm = on_slurm_of([records.node(row.node, world) for row in view.rows])
+        if with_slurm:
+            on_slurm = slurm.on_slurm_of([records.node(row.node, world) for row in view.rows])
     if form in (Form.json, Form.yaml):
         if on_slurm is None:
             say_rows(view, page, form)
             return
-        from nodeheal.api.pages import Rows
-        from nodeheal.cli.cluster_views import NodeRowWithSlurm
 
-        rows = tuple(NodeRowWithSlurm(**dict(row), slurm=on_slurm[row.node]) for row in view.rows)
-        say_rows(Rows[NodeRowWithSlurm](rows=rows, next=view.next), page, form)
+        rows = tuple(cluster_views.NodeRowWithSlurm(**dict(row), slurm=on_slurm[row.node]) for row in view.rows)
+        say_rows(pages.Rows[cluster_views.NodeRowWithSlurm](rows=rows, next=view.next), page, form)
         return
     say(*paused)
     in_words = {node: known.summary for node, known in (on_slurm or {}).items() if known is not None}
-    say_nodes(view.rows, now, in_words, has_pool=pool is None, is_wide=form is Form.wide)
+    node_lines.say_nodes(view.rows, now, in_words, has_pool=pool is None, is_wide=form is Form.wide)
     say_more(view.next)
 
 
 @app.command()
 def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show nodes that report and are not enrolled. nodeheal does not act on them, and forgets them after a week."""
-    from nodeheal.api import node_list
-    from nodeheal.cli.table import say_table
-    from nodeheal.domain.humanize import counted
-
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
@@ -110,27 +103,23 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
 @app.command()
 def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one node: its state, why and since when, and what nodeheal may still do with it."""
-    from nodeheal.api import node_queries, records
-    from nodeheal.api.lookup import node_named
-    from nodeheal.cli import kubernetes
-    from nodeheal.cli.cluster_views import NodeViewWithCluster
-    from nodeheal.cli.node_view import as_text
-    from nodeheal.cli.slurm import node_words, slurm_node, view_of
-
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
-        name = node_named(node, world)
+        name = lookup.node_named(node, world)
         view = node_queries.node(name, world, connect.policy())
         record = records.node(name, world)
-        on_slurm, on_kubernetes = slurm_node(record), kubernetes.view_of(kubernetes.node_words(record))
+        on_slurm, on_kubernetes = slurm.slurm_node(record), kubernetes.view_of(kubernetes.node_words(record))
     if form in (Form.json, Form.yaml):
-        say_data(NodeViewWithCluster(**dict(view), slurm=view_of(on_slurm), kubernetes=on_kubernetes), form)
+        say_data(
+            cluster_views.NodeViewWithCluster(**dict(view), slurm=slurm.view_of(on_slurm), kubernetes=on_kubernetes),
+            form,
+        )
         return
-    for line in as_text(view, connect.dashboard_url()):
+    for line in node_view.as_text(view, connect.dashboard_url()):
         say(line)
     if on_slurm is not None:
-        told = on_slurm if isinstance(on_slurm, str) else f"{on_slurm.name} is {node_words(on_slurm)}"
+        told = on_slurm if isinstance(on_slurm, str) else f"{on_slurm.name} is {slurm.node_words(on_slurm)}"
         say(f"Slurm        {told}")
     if on_kubernetes is not None:
         say(f"Kubernetes   {on_kubernetes.summary}")
@@ -159,14 +148,11 @@ def enroll(
     table: Table = names.TABLE,
 ) -> None:
     """Let nodeheal act on a node: set the tags that IAM asks for. A second call changes what it names."""
-    from nodeheal.api.own_acts import tag_node
-    from nodeheal.contract.acts import Enroll, NodeRecorded
-
     if job not in (None, NO_JOB):
         refuse(f"--job {job}: give `{NO_JOB}`; a job is recorded when it is started")
     reason = connect.reason(why)
     with clearly():
-        act = Enroll(
+        act = acts.Enroll(
             node=node,
             pool=pool,
             why=reason,
@@ -179,9 +165,9 @@ def enroll(
             scheduler=scheduler,
         )
         # Only who may set the tags lets nodeheal act on a machine; no function may.
-        marked = tag_node(act, connect.ports(table), connect.marks())
+        marked = own_acts.tag_node(act, connect.ports(table), connect.marks())
         say(*marked)
-        recorded = _record_tagged(act) if marked else connect.do(act, NodeRecorded)
+        recorded = _record_tagged(act) if marked else connect.do(act, acts.NodeRecorded)
     say(*recorded.changes)
     what = "a spare" if recorded.is_spare else "a node"
     is_new = marked or recorded.changes
@@ -190,17 +176,14 @@ def enroll(
         say("its agent has not reported yet: nodeheal acts on it once it has reported")
 
 
-def _record_tagged(act: "Enroll", sleep: Callable[[float], None] = time.sleep) -> "NodeRecorded":
+def _record_tagged(act: "acts.Enroll", sleep: Callable[[float], None] = time.sleep) -> "acts.NodeRecorded":
     """Have it recorded. EC2 and SSM may take seconds until everybody reads a tag that was just set."""
-    from nodeheal.contract.acts import NodeRecorded
-    from nodeheal.domain.errors import NotAccepted
-
     for _ in range(TAG_SECONDS):
         try:
-            return connect.do(act, NodeRecorded)
+            return connect.do(act, acts.NodeRecorded)
         except NotAccepted:
             sleep(1.0)
-    return connect.do(act, NodeRecorded)
+    return connect.do(act, acts.NodeRecorded)
 
 
 @app.command()
@@ -208,27 +191,22 @@ def release(
     node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
 ) -> None:
     """Return a node to service that nodeheal took out. A request by hand that still waits is withdrawn instead."""
-    from nodeheal.api import records
-    from nodeheal.cli.slurm import node_words, slurm_node
-    from nodeheal.contract.acts import NodeRecorded, Release
-    from nodeheal.parsers.slurm import SlurmNode
-
     reason = given_reason(why, dry_run=dry_run)
     with clearly():
         world = connect.acting_ports(table)
-        act = Release(node=whole_node(node, world).node_id, why=reason)
+        act = acts.Release(node=whole_node(node, world).node_id, why=reason)
         is_wanted = goes_on(facts_of(act, world, table), dry_run=dry_run, yes=yes)
     if not is_wanted:
         return
     with clearly():
-        freed = connect.do(act, NodeRecorded)
+        freed = connect.do(act, acts.NodeRecorded)
     if freed.withdrawn:
         say(f"{freed.withdrawn} is withdrawn: {node} was not taken out of service yet, and is not touched")
         return
     say(f"{node} is {freed.state} now; nothing has checked it: `nodeheal nodes diagnose {node} --why …` does")
-    seen = slurm_node(records.node(node, world))
+    seen = slurm.slurm_node(records.node(node, world))
     if isinstance(seen, SlurmNode) and not seen.is_in_service:
-        say(f"Slurm gives it no work, for a reason that is not nodeheal's: {node_words(seen)}")
+        say(f"Slurm gives it no work, for a reason that is not nodeheal's: {slurm.node_words(seen)}")
 
 
 app.command()(node_acts.drain)

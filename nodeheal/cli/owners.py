@@ -7,6 +7,7 @@ import typer
 from nodeheal.cli import connect
 from nodeheal.cli.connect import clearly
 from nodeheal.cli.say import say
+from nodeheal.domain.jobs.owner import parse_owner
 
 app = typer.Typer(
     no_args_is_help=True, help="Owners of jobs: they get an email when their job stops, runs again, or stays down."
@@ -21,8 +22,6 @@ def main() -> None:
 @app.command()
 def subscribe(email: Annotated[str, typer.Argument(help="the address that their jobs name as `owner`")]) -> None:
     """Send an address the emails about its own jobs. It must confirm in an email from AWS."""
-    from nodeheal.domain.jobs.owner import parse_owner
-
     with clearly():
         owner = parse_owner(email)
         is_confirmed = connect.owners().subscribe(owner)

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 
+from nodeheal.api import file_views
 from nodeheal.cli.say import say, say_json
 from nodeheal.contract.vocabulary import Action, Verdict
+from nodeheal.domain.faults import catalog, diagnosis
+from nodeheal.parsers import dcgm_diag, dcgm_health, efa_tools, neuron_tools, nvidia_smi
 from nodeheal.parsers.nvlinks import NvLinks
+from nodeheal.parsers.tool_report import EXIT_CODES
 
 if TYPE_CHECKING:
-    from nodeheal.api.file_views import ToolFault
     from nodeheal.parsers.finding import Finding, ToolReport
 
 app = typer.Typer(
@@ -41,50 +44,45 @@ Links = Annotated[
 
 
 @app.command("dcgm-diag")
-def dcgm_diag(file: File, expect: Expect = 0, nvlinks: Links = NvLinks.UNKNOWN) -> None:
+def diagnostic(file: File, expect: Expect = 0, nvlinks: Links = NvLinks.UNKNOWN) -> None:
     """`dcgmi diag -j`, of DCGM 3 and 4."""
-    from nodeheal.parsers.dcgm_diag import parse_diagnostic
-
-    _print(parse_diagnostic(_text(file), expect, nvlinks))
+    _print(dcgm_diag.parse_diagnostic(_text(file), expect, nvlinks))
 
 
 @app.command("dcgm-health")
-def dcgm_health(file: File, expect: Expect = 0, nvlinks: Links = NvLinks.UNKNOWN) -> None:
+def health(file: File, expect: Expect = 0, nvlinks: Links = NvLinks.UNKNOWN) -> None:
     """`dcgmi health -c -j`. It names only sick devices, so that there is nothing to compare --expect with."""
-    from nodeheal.parsers.dcgm_health import parse_health
-
-    _print(parse_health(_text(file), nvlinks))
+    _print(dcgm_health.parse_health(_text(file), nvlinks))
 
 
 @app.command("nvidia-smi")
-def nvidia_smi(file: File, expect: Expect = 0) -> None:
+def smi(file: File, expect: Expect = 0) -> None:
     """`nvidia-smi`, plain, `-q`, `-q -x`, `-L` or `--query-gpu=… --format=csv`."""
-    from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
-
-    _print(parse_nvidia_smi(_text(file), expect))
+    _print(nvidia_smi.parse_nvidia_smi(_text(file), expect))
 
 
 @app.command("neuron")
 def neuron(file: Tree, expect: Expect = 0) -> None:
     """The Neuron driver's sysfs tree, its listing by `grep -r .`, neuron-monitor or `neuron-ls --json-output`."""
-    from nodeheal.parsers.neuron_tools import parse_neuron, parse_neuron_tree
-
-    _print(parse_neuron_tree(_tree(file), expect) if _is_directory(file) else parse_neuron(_text(file), expect))
+    _print(
+        neuron_tools.parse_neuron_tree(_tree(file), expect)
+        if _is_directory(file)
+        else neuron_tools.parse_neuron(_text(file), expect)
+    )
 
 
 @app.command("efa")
 def efa(file: Tree, expect: Expect = 0) -> None:
     """`fi_info -p efa`, `rdma statistic show`, or /sys/class/infiniband as a tree or listed by `grep -r .`."""
-    from nodeheal.parsers.efa_tools import parse_efa, parse_efa_tree
-
-    _print(parse_efa_tree(_tree(file), expect) if _is_directory(file) else parse_efa(_text(file), expect))
+    _print(
+        efa_tools.parse_efa_tree(_tree(file), expect)
+        if _is_directory(file)
+        else efa_tools.parse_efa(_text(file), expect)
+    )
 
 
 def _print(report: "ToolReport") -> None:
-    from nodeheal.api.file_views import ToolOutput
-    from nodeheal.parsers.tool_report import EXIT_CODES
-
-    view = ToolOutput(
+    view = file_views.ToolOutput(
         verdict=report.verdict,
         failed_tests=report.failed_tests,
         undone_tests=report.undone_tests,
@@ -96,15 +94,13 @@ def _print(report: "ToolReport") -> None:
     raise typer.Exit(EXIT_CODES[report.verdict])
 
 
-def _explained(finding: "Finding") -> "ToolFault":
-    from nodeheal.api.file_views import ToolFault
-    from nodeheal.domain.faults.catalog import find
-    from nodeheal.domain.faults.diagnosis import why_not_sure
-
-    row = find(finding.family, finding.code, finding.subcode)
+def _explained(finding: "Finding") -> "file_views.ToolFault":
+    row = catalog.find(finding.family, finding.code, finding.subcode)
     verdict = finding.verdict or (row.verdict if row else Verdict.UNKNOWN)
-    doubt = why_not_sure(row, verdict, None) if row else "the catalog does not know this fault; a human must look"
-    return ToolFault(
+    doubt = (
+        diagnosis.why_not_sure(row, verdict, None) if row else "the catalog does not know this fault; a human must look"
+    )
+    return file_views.ToolFault(
         family=finding.family,
         code=finding.code,
         subcode=finding.subcode,

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments, document_of
+from nodeheal.api import policy_queries, policy_views
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Why, clearly
 from nodeheal.cli.node_acts import DryRun, WhyOrDryRun, Yes, given_reason
@@ -28,10 +29,8 @@ from nodeheal.cli.say import (
     say_json,
 )
 from nodeheal.contract.json_text import read_json
-
-if TYPE_CHECKING:
-    from nodeheal.api.policy_views import PolicyDiff, PolicyInForce
-    from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy import policy, policy_lint
 
 app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal may do, where, and how often.")
 
@@ -50,18 +49,15 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a policy document: errors by field, and warnings about what is probably not meant."""
-    from nodeheal.api.policy_views import PolicyCheck
-    from nodeheal.domain.policy.policy_lint import lint_policy
-
     document = read_policy(file)
     if deployed:
-        from nodeheal.api.policy_queries import complaints_of_channels
-
         with clearly():
-            missing = "; ".join(complaints_of_channels(document, connect.channels()))
+            missing = "; ".join(policy_queries.complaints_of_channels(document, connect.channels()))
         if missing:
             refuse(f"{file}: {missing}")
-    result = PolicyCheck(file=str(file), is_valid=True, version=document.version, warnings=tuple(lint_policy(document)))
+    result = policy_views.PolicyCheck(
+        file=str(file), is_valid=True, version=document.version, warnings=tuple(policy_lint.lint_policy(document))
+    )
     if as_json:
         say_json(result)
     else:
@@ -94,15 +90,11 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Show which settings differ, a line each, and how many faults would be treated differently."""
-    from nodeheal.api import policy_queries
-
     merged = None
     if new is None:
-        from nodeheal.domain.policy.policy import parse_policy
-
         with clearly():
             text = connect.policy_documents().in_force().text
-        before, merged = parse_policy(text), checked(_merged(text, policy_text(old), old), str(old))
+        before, merged = policy.parse_policy(text), checked(_merged(text, policy_text(old), old), str(old))
         after = merged if merge else read_policy(old)
         names = ("the policy in force", str(old))
     else:
@@ -123,10 +115,8 @@ def diff(
 
 
 def _say_changes(
-    view: "PolicyDiff", named: tuple[str, str], *, aside: bool = False, listed_by: str = LISTED_BY
+    view: "policy_views.PolicyDiff", named: tuple[str, str], *, aside: bool = False, listed_by: str = LISTED_BY
 ) -> None:
-    from nodeheal.domain.humanize import counted
-
     old, new = view.versions
     say(f"{named[0]} is version {old}, {named[1]} is version {new}", aside=aside)
     for change in view.knobs:
@@ -136,10 +126,8 @@ def _say_changes(
     say(f"{counted(len(treated), 'fault')} would be treated differently{how}", aside=aside)
 
 
-def _note(policy: "RecoveryPolicy", *, aside: bool) -> None:
+def _note(policy: "policy.RecoveryPolicy", *, aside: bool) -> None:
     """Say which pools of the document are not there: a name that was mistyped changes nothing."""
-    from nodeheal.api import policy_queries
-
     say(*connect.notes_of_pools(policy_queries.named_pools(policy)), aside=aside)
 
 
@@ -158,9 +146,7 @@ def show(as_json: AsJson = False, output: Output = None) -> None:
         deployed = connect.policy_documents().in_force()
     view = _view(deployed)
     if form in (Form.json, Form.yaml):
-        from nodeheal.api.policy_views import PolicyDocument
-
-        say_data(PolicyDocument(**dict(view), document=document_of(deployed.text)), form)
+        say_data(policy_views.PolicyDocument(**dict(view), document=document_of(deployed.text)), form)
         return
     about = f"# version {view.version}, AppConfig version {view.appconfig_version}, since {_at(view)}: {view.why}"
     say(about, aside=True)
@@ -293,9 +279,6 @@ def _put_into_force(
     as_json: bool = False,
     listed_by: str = LISTED_BY,
 ) -> None:
-    from nodeheal.api import policy_queries
-    from nodeheal.domain.humanize import counted
-
     old, new = policy_queries.readable(before.text), checked(text, named)
     if before.is_same(text):
         if as_json:
@@ -317,8 +300,8 @@ def _put_into_force(
 
 
 def _goes_on(
-    old: "RecoveryPolicy",
-    new: "RecoveryPolicy",
+    old: "policy.RecoveryPolicy",
+    new: "policy.RecoveryPolicy",
     named: str,
     *,
     dry_run: bool,
@@ -327,8 +310,6 @@ def _goes_on(
     listed_by: str = LISTED_BY,
 ) -> bool:
     """Say what changes; on a terminal, ask. False: it is a dry run. Ends the command where the answer is no."""
-    from nodeheal.api import policy_queries
-
     view = policy_queries.diff(old, new)
     if dry_run and as_json:
         say_json(view)
@@ -346,8 +327,6 @@ def _goes_on(
 @app.command()
 def rollback(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False) -> None:
     """Put the last document that differs from the one in force into force again. Repeated, it goes back further."""
-    from nodeheal.api import policy_queries
-
     reason = connect.on_record(given_reason(why, dry_run=dry_run))
     with clearly():
         documents = connect.policy_documents()
@@ -369,12 +348,10 @@ def _say_deployed(deployed: Deployed, as_json: bool) -> None:
     say("functions take it up within a minute; `pools list` and `status` show it then")
 
 
-def _at(view: "PolicyInForce") -> str:
+def _at(view: "policy_views.PolicyInForce") -> str:
     """When it came into force, for people."""
     return f"{datetime.fromisoformat(view.at).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if view.at else "-"
 
 
-def _view(deployed: Deployed) -> "PolicyInForce":
-    from nodeheal.api import policy_queries
-
+def _view(deployed: Deployed) -> "policy_views.PolicyInForce":
     return policy_queries.in_force(deployed.text, deployed.version, deployed.deployment, deployed.at, deployed.why)

@@ -4,10 +4,12 @@ from typing import Annotated
 
 import typer
 
-from nodeheal.cli import complete, connect
+from nodeheal.api import queries
+from nodeheal.cli import complete, connect, status_view
 from nodeheal.cli.connect import FAILED, AsJson, Table, clearly
 from nodeheal.cli.node_acts import DryRun, Level, WhyOrDryRun, Yes, given_reason, sweep_pool
 from nodeheal.cli.say import Form, Output, form_of, say, say_data
+from nodeheal.cli.table import say_table
 from nodeheal.contract import names
 
 app = typer.Typer(no_args_is_help=True, help="Pools of nodes: their size, budget and breaker.")
@@ -16,10 +18,6 @@ app = typer.Typer(no_args_is_help=True, help="Pools of nodes: their size, budget
 @app.command("list")
 def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show every pool: its mode, its nodes, the slots that are taken of its disruption budget, its breaker."""
-    from nodeheal.api import queries
-    from nodeheal.cli.status_view import POOL_HEAD, pool_cells, why_extra
-    from nodeheal.cli.table import say_table
-
     form = form_of(output, as_json)
     with clearly():
         world, policy = connect.ports(table), connect.policy_copy(table)
@@ -33,8 +31,12 @@ def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
     elif not found:
         say("no pool yet: no node has reported, or was enrolled")
     else:
-        say_table(POOL_HEAD, [pool_cells(row, world.clock()) for row in found], is_wide=form is Form.wide)
-        say(*why_extra(found))
+        say_table(
+            status_view.POOL_HEAD,
+            [status_view.pool_cells(row, world.clock()) for row in found],
+            is_wide=form is Form.wide,
+        )
+        say(*status_view.why_extra(found))
 
 
 @app.command()

@@ -1,16 +1,12 @@
 """`nodeheal reconcile`: what a person does after the table of records was restored."""
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, clearly
 from nodeheal.cli.node_acts import DryRun, WhyOrDryRun, Yes, given_reason, goes_on
 from nodeheal.cli.say import say, say_json
-
-if TYPE_CHECKING:
-    from nodeheal.contract.acts import RecordsReconciled
+from nodeheal.contract import acts
 
 NOT_OVER = 1
 
@@ -20,11 +16,9 @@ def reconcile(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False
 
     It exits with 1 while something is left: run it again then. Only when nothing is, nodeheal acts again.
     """
-    from nodeheal.contract.acts import Reconcile, RecordsReconciled
-
     reason = given_reason(why, dry_run=dry_run)
     with clearly():
-        found = connect.do(Reconcile(why=reason, is_to_apply=False), RecordsReconciled)
+        found = connect.do(acts.Reconcile(why=reason, is_to_apply=False), acts.RecordsReconciled)
     if dry_run and as_json:
         say_json(found)
         return
@@ -38,7 +32,7 @@ def reconcile(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False
     if not goes_on(told, dry_run=dry_run, yes=yes or as_json):
         return
     with clearly():
-        done = connect.do(Reconcile(why=reason, is_to_apply=True), RecordsReconciled)
+        done = connect.do(acts.Reconcile(why=reason, is_to_apply=True), acts.RecordsReconciled)
     if as_json:
         say_json(done)
     else:
@@ -47,7 +41,7 @@ def reconcile(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False
         raise typer.Exit(NOT_OVER)
 
 
-def _in_words(answer: "RecordsReconciled") -> list[str]:
+def _in_words(answer: "acts.RecordsReconciled") -> list[str]:
     period = f"{answer.lost_since:%Y-%m-%d %H:%M:%S} UTC until {answer.lost_until:%Y-%m-%d %H:%M:%S} UTC"
     return [
         f"the records do not know what was done from {period}",
@@ -56,7 +50,7 @@ def _in_words(answer: "RecordsReconciled") -> list[str]:
     ]
 
 
-def _how_it_ended(answer: "RecordsReconciled") -> list[str]:
+def _how_it_ended(answer: "acts.RecordsReconciled") -> list[str]:
     if answer.is_over:
         return ["the records are set right: nodeheal acts again"]
     left = [f"  {rank}" for rank in answer.waits_for] or ["  others have written the records just now"]

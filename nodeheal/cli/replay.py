@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodeheal.adapters.memory import ports
+from nodeheal.api import replays
 from nodeheal.cli.say import complaints, read_policy, refuse, say, say_json
-from nodeheal.contract import names
+from nodeheal.contract import health_event, names
 from nodeheal.contract.json_text import read_json
+from nodeheal.domain.humanize import counted
+from nodeheal.services.operators import replay as replay_service
 
 if TYPE_CHECKING:
     from nodeheal.api.file_views import ReplayView
-    from nodeheal.services.operators.replay import Past
 
 _ENVELOPES = ("detail", "event")  # EventBridge's, and ours with the job beside the event
 SHOWN = 40
@@ -35,25 +38,22 @@ def replay(
     from rich.console import Console
     from rich.progress import track
 
-    from nodeheal.adapters.memory.ports import memory_ports
-    from nodeheal.api import replays
-
     document = read_policy(policy)
     if acting:
         document = document.acting()
     past = _read(events)
     console, is_quiet = Console(stderr=True), not sys.stderr.isatty()
     watch = partial(track, description="replaying", console=console, transient=True, disable=is_quiet)
-    view = replays.replay(past, document, memory_ports, watch)
+    view = replays.replay(past, document, ports.memory_ports, watch)
     if as_json:
         say_json(view)
     else:
         _tell(view)
 
 
-def _read(file: Path) -> "list[Past]":
+def _read(file: Path) -> "list[replay_service.Past]":
     """The events of the file. A line that is none is refused by its number."""
-    past: list[Past] = []
+    past: list[replay_service.Past] = []
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -64,12 +64,9 @@ def _read(file: Path) -> "list[Past]":
     return past
 
 
-def _parse(line: bytes, where: str) -> "list[Past]":
+def _parse(line: bytes, where: str) -> "list[replay_service.Past]":
     """The event of a line; none for an archived event of another kind."""
     from pydantic import ValidationError
-
-    from nodeheal.contract.health_event import HealthEvent
-    from nodeheal.services.operators.replay import Past
 
     try:
         document = read_json(line)
@@ -82,14 +79,14 @@ def _parse(line: bytes, where: str) -> "list[Past]":
     job_id = document.pop("job_id", None)
     inner = next((document[key] for key in _ENVELOPES if isinstance(document.get(key), dict)), document)
     try:
-        return [Past(HealthEvent.model_validate(inner), None if job_id is None else str(job_id))]
+        return [
+            replay_service.Past(health_event.HealthEvent.model_validate(inner), None if job_id is None else str(job_id))
+        ]
     except ValidationError as error:
-        refuse(*complaints(where, error, HealthEvent))
+        refuse(*complaints(where, error, health_event.HealthEvent))
 
 
 def _tell(view: "ReplayView") -> None:
-    from nodeheal.domain.humanize import counted
-
     say(f"{counted(view.events, 'event')}, by policy {view.policy_version}")
     for row in view.decisions[:SHOWN]:
         say(f"  {row.at:%Y-%m-%d %H:%M:%S}  {row.node_id}  {row.step:<16} {row.outcome:<9} {row.reason}")

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Never, TypeVar
 
 import typer
 
+from nodeheal.api import pages
 from nodeheal.contract.json_text import read_json
+from nodeheal.domain import complaints as domain_complaints
 from nodeheal.domain.humanize import lasting
+from nodeheal.domain.policy import policy
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-    from nodeheal.api.pages import Page, Rows
-    from nodeheal.domain.policy.policy import RecoveryPolicy
 
 DEFAULT_POLICY = Path(__file__).resolve().parent.parent / "policies" / "default.json"
 BAD_INPUT = 2
@@ -89,15 +90,13 @@ After = Annotated[
 ON_A_TERMINAL = 500  # rows, where no limit is given: a screen is for looking
 
 
-def page_of(limit: int | None, after: str, form: Form | None) -> "Page":
+def page_of(limit: int | None, after: str, form: Form | None) -> "pages.Page":
     """The part of a list that is asked for. What goes to a program, or into a pipe or a file, is whole by default."""
-    from nodeheal.api.pages import Page
-
     is_looked_at = form not in (Form.json, Form.yaml) and sys.stdout.isatty()
-    return Page(ON_A_TERMINAL if limit is None and is_looked_at else limit, after)
+    return pages.Page(ON_A_TERMINAL if limit is None and is_looked_at else limit, after)
 
 
-def say_rows(view: "Rows[RowT]", page: "Page", form: Form) -> None:
+def say_rows(view: "pages.Rows[RowT]", page: "pages.Page", form: Form) -> None:
     """A list for programs: where a part of it is asked for, the view with the next part's cursor; else its rows."""
     say_data(view if page.is_part else view.rows, form)
 
@@ -136,9 +135,7 @@ def refuse(*why: str) -> Never:
 
 def complaints(where: str, error: "ValidationError", model: "type[BaseModel]") -> list[str]:
     """What is wrong with a document of the user's, a line for each field. `model`: of the whole document."""
-    from nodeheal.domain.complaints import complaints_of
-
-    return [f"{where}: {complaint}" for complaint in complaints_of(error, model, shows_values=True)]
+    return [f"{where}: {complaint}" for complaint in domain_complaints.complaints_of(error, model, shows_values=True)]
 
 
 def read_text(file: Path) -> str:
@@ -162,16 +159,14 @@ def policy_text(file: Path) -> str:
     return json.dumps(shown["document"], indent=2) if is_wrapped else text
 
 
-def checked(text: str, named: str) -> "RecoveryPolicy":
+def checked(text: str, named: str) -> "policy.RecoveryPolicy":
     """The policy document; refused with the field named where it is not valid."""
-    from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
-
     try:
-        return parse_policy(text)
-    except PolicyRefused as refused:
+        return policy.parse_policy(text)
+    except policy.PolicyRefused as refused:
         refuse(*(f"{named}: {complaint}" for complaint in refused.complaints))
 
 
-def read_policy(file: Path) -> "RecoveryPolicy":
+def read_policy(file: Path) -> "policy.RecoveryPolicy":
     """The policy document of a file; refused where it cannot be read, or is not valid."""
     return checked(policy_text(file), str(file))

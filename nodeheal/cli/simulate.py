@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nodeheal.cli import simulated
 from nodeheal.cli.say import read_policy, refuse
+from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.domain.humanize import counted
+from nodeheal.simulation import definition, injected_failures, mass_failure, runner, schedules
+from nodeheal.simulation import latency as simulation_latency
+from nodeheal.simulation import setting as simulation_setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nodeheal.simulation.report import SimulationReport
-    from nodeheal.simulation.setting import Setting
 
 BROKEN = 1
 
@@ -112,12 +117,10 @@ def simulate(
 ) -> None:
     """Simulate a fleet for days or years. AWS is not asked. Exit code 1: an invariant was broken."""
     _must_be_installed()
-    from nodeheal.cli.simulated import tell
-    from nodeheal.simulation.latency import LATENCIES
 
     failures = injected_failure or []
     given: dict[str, Any] = {"nodes": nodes, "days": days, "seed": seed, "faults_a_node_day": faults_per_node_day}
-    given["latency"] = LATENCIES[latency]
+    given["latency"] = simulation_latency.LATENCIES[latency]
     if mass_failure:
         _refuse_unused_options(context, "--mass-failure", _OF_MASS_FAILURE)
         _fail_together(given, mass_failure, breaker, (trace, until), as_json, latency)
@@ -131,18 +134,17 @@ def simulate(
     elif failures:
         refuse("--inject-failure needs --schedule: calls are numbered within one run")
     settings = (
-        [replace(_schedule(schedule, failures, scheduler, reset_gpu), latency=LATENCIES[latency])]
+        [replace(_schedule(schedule, failures, scheduler, reset_gpu), latency=simulation_latency.LATENCIES[latency])]
         if schedule is not None
         else _pools(given, pool_nodes, policy, harsh, only, scheduler)
     )
     if trace is not None or until is not None or schedule is not None:
         if len(settings) > 1:
             refuse("--trace and --until need one pool: name it with --only")
-        from nodeheal.simulation.injected_failures import NoSuchCall
 
         try:
             report = _traced(settings[0], trace, until)
-        except NoSuchCall as missed:
+        except injected_failures.NoSuchCall as missed:
             refuse(f"--inject-failure {missed}")
     else:
         report = _run(settings, processes)
@@ -153,7 +155,7 @@ def simulate(
         again = f"nodeheal simulate --schedule {schedule}" + " --reset-gpu" * reset_gpu
         again += "".join(f" --inject-failure {one}" for one in failures)
     again += _as_option(latency) + ("" if scheduler is SchedulerName.ecs else f" --scheduler {scheduler}")
-    tell(report, again, as_json, latency)
+    simulated.tell(report, again, as_json, latency)
     if report.violations:
         raise typer.Exit(BROKEN)
 
@@ -165,11 +167,9 @@ def _as_option(latency: LatencyName) -> str:
 def _must_be_installed() -> None:
     import jsonata  # noqa: F401  # before anything is computed
 
-    from nodeheal.simulation.definition import STATE_MACHINES, NoStateMachines, load
-
     try:
-        load("recover_node", STATE_MACHINES)
-    except NoStateMachines as missing:
+        definition.load("recover_node", definition.STATE_MACHINES)
+    except definition.NoStateMachines as missing:
         refuse(str(missing))
 
 
@@ -190,15 +190,20 @@ def _is_said(context: typer.Context, name: str) -> bool:
 
 def _pools(
     given: dict[str, Any], pool_nodes: int, policy: Path | None, harsh: bool, only: str, scheduler: SchedulerName
-) -> "list[Setting]":
-    from nodeheal.simulation.runner import pools_of
-    from nodeheal.simulation.setting import HARSH, Cloud, KubernetesWork, Others, Setting, SlurmJobs, on_cluster
-
+) -> "list[simulation_setting.Setting]":
     document = read_policy(policy) if policy is not None else None
-    setting = Setting(**given, policy=document, cloud=HARSH if harsh else Cloud(), others=Others())
+    setting = simulation_setting.Setting(
+        **given,
+        policy=document,
+        cloud=simulation_setting.HARSH if harsh else simulation_setting.Cloud(),
+        others=simulation_setting.Others(),
+    )
     if scheduler is not SchedulerName.ecs:
-        setting = on_cluster(setting, SlurmJobs() if scheduler is SchedulerName.slurm else KubernetesWork())
-    pools = pools_of(setting, pool_nodes)
+        setting = simulation_setting.on_cluster(
+            setting,
+            simulation_setting.SlurmJobs() if scheduler is SchedulerName.slurm else simulation_setting.KubernetesWork(),
+        )
+    pools = runner.pools_of(setting, pool_nodes)
     wanted = [one for one in pools if only in ("", one.pool)]
     if not wanted:
         there = " to ".join(dict.fromkeys([pools[0].pool, pools[-1].pool]))
@@ -206,20 +211,18 @@ def _pools(
     return wanted
 
 
-def _schedule(number: int, injected_failures: list[str], scheduler: SchedulerName, reset_gpu: bool) -> "Setting":
-    from nodeheal.contract.vocabulary import SchedulerKind
-    from nodeheal.simulation.injected_failures import parse_injected_failure
-    from nodeheal.simulation.schedules import schedule
-
+def _schedule(
+    number: int, failures: list[str], scheduler: SchedulerName, reset_gpu: bool
+) -> "simulation_setting.Setting":
     try:
-        aimed = tuple(map(parse_injected_failure, injected_failures))
+        aimed = tuple(map(injected_failures.parse_injected_failure, failures))
     except ValueError as wrong:
         refuse(f"--inject-failure {wrong}")
     calls = [one.call for one in aimed]
     twice = next((call for call in calls if calls.count(call) > 1), None)
     if twice is not None:
         refuse(f"--inject-failure {twice}: give one failure for each call")
-    drawn = schedule(number, SchedulerKind(scheduler.upper()), resets=reset_gpu)
+    drawn = schedules.schedule(number, SchedulerKind(scheduler.upper()), resets=reset_gpu)
     return replace(drawn, injected_failures=aimed)
 
 
@@ -231,45 +234,35 @@ def _fail_together(
     as_json: bool,
     latency: LatencyName,
 ) -> None:
-    from nodeheal.cli.simulated import tell_mass_failure
-    from nodeheal.domain.humanize import counted
-    from nodeheal.simulation.mass_failure import run_mass_failure, settings_of
-    from nodeheal.simulation.setting import Setting
-
     if count > given["nodes"]:
         refuse(f"--mass-failure {count}: of {counted(given['nodes'], 'node')}; give more with --nodes")
     if breaker is None and replay != (None, None):
         refuse("--trace and --until need one run: name it with --breaker raised or --breaker shipped")
     trace, until = replay
     reports = {
-        name: _written(trace, partial(run_mass_failure, setting, until=until))
-        for name, setting in settings_of(Setting(**given, mass_failure=count)).items()
+        name: _written(trace, partial(mass_failure.run_mass_failure, setting, until=until))
+        for name, setting in mass_failure.settings_of(simulation_setting.Setting(**given, mass_failure=count)).items()
         if breaker in (None, name)
     }
     again = f"nodeheal simulate --nodes {given['nodes']} --seed {given['seed']} --mass-failure {count}"
     again += _as_option(latency)
-    tell_mass_failure(count, reports, again, as_json, latency)
+    simulated.tell_mass_failure(count, reports, again, as_json, latency)
     if any(one.violations for one in reports.values()):
         raise typer.Exit(BROKEN)
 
 
-def _run(settings: "list[Setting]", processes: int | None) -> "SimulationReport":
+def _run(settings: "list[simulation_setting.Setting]", processes: int | None) -> "SimulationReport":
     from rich.console import Console
     from rich.progress import Progress
-
-    from nodeheal.domain.humanize import counted
-    from nodeheal.simulation.runner import run_all
 
     console, is_quiet = Console(stderr=True), not sys.stderr.isatty()
     with Progress(console=console, transient=True, disable=is_quiet) as progress:
         task = progress.add_task(f"simulating {counted(len(settings), 'pool')}", total=len(settings))
-        return run_all(settings, processes, lambda done: progress.update(task, completed=done))
+        return runner.run_all(settings, processes, lambda done: progress.update(task, completed=done))
 
 
-def _traced(setting: "Setting", trace: Path | None, until: float | None) -> "SimulationReport":
-    from nodeheal.simulation.runner import run_traced
-
-    return _written(trace, partial(run_traced, setting, until=until))
+def _traced(setting: "simulation_setting.Setting", trace: Path | None, until: float | None) -> "SimulationReport":
+    return _written(trace, partial(runner.run_traced, setting, until=until))
 
 
 def _written(trace: Path | None, run: "Callable[[Callable[[str], object]], SimulationReport]") -> "SimulationReport":

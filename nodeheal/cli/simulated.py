@@ -1,36 +1,29 @@
 """What came of a simulation, for people and for programs."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nodeheal.api.file_views import BrokenInvariant, MassFailureView, SimulationResults, SimulationView
 from nodeheal.cli.say import say, say_json
 from nodeheal.cli.table import say_table
-
-if TYPE_CHECKING:
-    from nodeheal.api.file_views import SimulationResults
-    from nodeheal.simulation.report import SimulationReport
-    from nodeheal.simulation.seen import Violation
+from nodeheal.simulation.report import SimulationReport, spread
+from nodeheal.simulation.seen import Violation
 
 VIOLATIONS_SHOWN = 20
 _RAISED_NAMED = 3
 _BREAKERS = {"raised": "raised", "shipped": "as it ships"}
 
 
-def tell(report: "SimulationReport", command: str, as_json: bool, latency: str) -> None:
+def tell(report: SimulationReport, command: str, as_json: bool, latency: str) -> None:
     """All of it, with the name of the latency. Each violation comes with the command that replays it."""
     if as_json:
-        from nodeheal.api.file_views import SimulationView
-
         say_json(SimulationView(latency=latency, **dict(_results(report, command))))
         return
     say_table(("what", "how much"), [("latency", latency), *_rows(report)])
     _tell_violations(report, command)
 
 
-def _results(report: "SimulationReport", command: str) -> "SimulationResults":
-    from nodeheal.api.file_views import BrokenInvariant, SimulationResults
-    from nodeheal.simulation.report import spread
-
+def _results(report: SimulationReport, command: str) -> SimulationResults:
     shown = {name: value for name, value in vars(report).items() if name in SimulationResults.model_fields}
     broken = [
         BrokenInvariant(pool=pool, replay=_replay(command, pool, violation), **vars(violation))
@@ -47,7 +40,7 @@ def _results(report: "SimulationReport", command: str) -> "SimulationResults":
     )
 
 
-def _tell_violations(report: "SimulationReport", command: str) -> None:
+def _tell_violations(report: SimulationReport, command: str) -> None:
     for pool, one in report.violations[:VIOLATIONS_SHOWN]:
         say(f"{pool}: {one.invariant}: {one.about}: {one.text}")
         say(f"    {_replay(command, pool, one)}")
@@ -55,7 +48,7 @@ def _tell_violations(report: "SimulationReport", command: str) -> None:
         say(f"and {len(report.violations) - VIOLATIONS_SHOWN} more; --json has them all")
 
 
-def _replay(command: str, pool: str, broken: "Violation") -> str:
+def _replay(command: str, pool: str, broken: Violation) -> str:
     """What shows it again, line by line, and a minute more."""
     of_one = any(option in command for option in ("--schedule", "--breaker"))
     only = "" if of_one else f" --only {pool}"
@@ -63,12 +56,10 @@ def _replay(command: str, pool: str, broken: "Violation") -> str:
 
 
 def tell_mass_failure(
-    count: int, reports: "Mapping[str, SimulationReport]", command: str, as_json: bool, latency: str
+    count: int, reports: Mapping[str, SimulationReport], command: str, as_json: bool, latency: str
 ) -> None:
     """What a mass failure comes to with the breaker `raised`, and as it is `shipped`, or with one of the two."""
     if as_json:
-        from nodeheal.api.file_views import MassFailureView
-
         results = {name: _results(report, f"{command} --breaker {name}") for name, report in reports.items()}
         say_json(
             MassFailureView(
@@ -90,7 +81,7 @@ def tell_mass_failure(
         _tell_violations(report, f"{command} --breaker {name}")
 
 
-def _rows(report: "SimulationReport") -> list[tuple[str, str]]:
+def _rows(report: SimulationReport) -> list[tuple[str, str]]:
     return [
         ("nodes, days", f"{report.nodes:,}, {report.days:g}"),
         ("faults", f"{report.faults:,}"),
@@ -118,15 +109,11 @@ def _raised(unforeseen: Mapping[str, int]) -> str:
 
 
 def _isolated(after_seconds: list[float]) -> str:
-    from nodeheal.simulation.report import spread
-
     return _counts({name: f"{seconds:.1f} s" for name, seconds in spread(after_seconds).items()})
 
 
 def _waited(after_seconds: list[float]) -> str:
     """Some wait for their job's end, for a person, a slot, or until a pause is over: days, where they must."""
-    from nodeheal.simulation.report import spread
-
     if not after_seconds:
         return "none"
     many = "1 node" if len(after_seconds) == 1 else f"{len(after_seconds):,} nodes"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodeheal.cli import connect
+from nodeheal.api import queries
+from nodeheal.cli import connect, status_view, watch
 from nodeheal.cli.complete import PoolArgument
 from nodeheal.cli.connect import AsJson, Table, clearly
 from nodeheal.cli.say import Form, Output, form_of, refuse, say_data
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def status(
     pool: PoolArgument = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="refresh the screen; keys act, q quits")] = False,
+    is_watched: Annotated[bool, typer.Option("--watch", "-w", help="refresh the screen; keys act, q quits")] = False,
     every: Annotated[float, typer.Option(min=1, help="with --watch: seconds between two looks")] = 3.0,
     table: Table = names.TABLE,
     as_json: AsJson = False,
@@ -26,14 +27,11 @@ def status(
 ) -> None:
     """Show the pools, what is under way, the jobs, and what waits for you."""
     form = form_of(output, as_json)
-    if watch and form in (Form.json, Form.yaml):
+    if is_watched and form in (Form.json, Form.yaml):
         refuse("--watch: not with --json or -o; it draws a screen for people")
-    if watch:
-        from nodeheal.cli.watch import watch_status
-
-        watch_status(lambda: look(pool, table), table, every)
+    if is_watched:
+        watch.watch_status(lambda: look(pool, table), table, every)
         return
-    from nodeheal.cli.status_view import as_lines
 
     with clearly():
         view = look(pool, table)
@@ -41,13 +39,11 @@ def status(
         say_data(view, form)
         return
     width = None if form is Form.wide or not sys.stdout.isatty() else get_terminal_size().columns
-    sys.stdout.write("".join(f"{line}\n" for line in as_lines(view, width)))
+    sys.stdout.write("".join(f"{line}\n" for line in status_view.as_lines(view, width)))
 
 
 def look(pool: str | None, table: str) -> "FleetView":
     """The pools as they are now. Raises ValueError for a pool that is not known."""
-    from nodeheal.api import queries
-
     world = connect.ports(table)
     pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
     return queries.fleet(pools, world, connect.policy_copy(table))

@@ -34,7 +34,7 @@ def test_what_is_kept_can_be_looked_at_until_it_is_ended() -> None:
         assert line, said
         said += line
     environment = dict(re.findall(r"(AWS_\w+)=(\S+)", said))
-    nodeheal = [sys.executable, "-c", "from nodeheal.cli.main import main; main()", "incidents", "list"]
+    nodeheal = [sys.executable, "-c", "from nodeheal.cli.entry import main; main()", "incidents", "list"]
     looked = subprocess.run(
         nodeheal, env={**os.environ, **environment}, cwd=REPOSITORY, capture_output=True, text=True, check=False
     )

@@ -212,7 +212,7 @@ def test_the_pools_that_a_policy_names_are_simulated_by_their_own_rules(tmp_path
     assert (bool(all_of_it["actions"]), gpt["actions"]) == (True, {})
 
 
-_COMMAND = (sys.executable, "-c", "from nodeheal.cli.main import main; main()", "simulate")
+_COMMAND = (sys.executable, "-c", "from nodeheal.cli.entry import main; main()", "simulate")
 
 
 def _begin_to(told: Any, *given: str, before: Callable[[], object] | None = None) -> subprocess.Popen[str]:

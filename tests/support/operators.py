@@ -31,7 +31,7 @@ class Operator:
 
     def types(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Run `nodeheal`."""
-        command = [sys.executable, "-c", "from nodeheal.cli.main import main; main()", *words]
+        command = [sys.executable, "-c", "from nodeheal.cli.entry import main; main()", *words]
         environment = {**self.sandbox.environment(), **self.keys, "PYTHONPATH": str(REPOSITORY), "USER": "ada"}
         return subprocess.run(
             command, env=environment, cwd=os.sep, capture_output=True, text=True, timeout=90, check=False

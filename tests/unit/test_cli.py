@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from nodeheal import __version__
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.cli import connect
-from nodeheal.cli.main import COMMANDS, ELSEWHERE, app
+from nodeheal.cli.main import COMMANDS, ELSEWHERE, Commands, app
 from nodeheal.contract.vocabulary import Family, NodeState
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -107,6 +107,13 @@ def test_a_command_of_another_tool_is_refused_with_ours(word: str, ours: str) ->
 
     assert said.exit_code == 2
     assert f"Here it is: nodeheal {ours}" in " ".join(said.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_helps_line_on_a_command_is_what_the_command_says_first(name: str) -> None:
+    first, *_ = (Commands()[name].help or "").split("\n\n")
+
+    assert COMMANDS[name][-1] == first.replace("\n", " ")
 
 
 def test_no_command_of_ours_is_said_to_be_elsewhere() -> None:
