@@ -5,13 +5,20 @@ does not have. Tests check every statement of the stack.
 """
 
 import json
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from sandbox.aws_emulator import AwsEmulator
+from sandbox.aws_json import AwsError, ConditionKeys
+
+logger = logging.getLogger(__name__)
+
+_ACCESS_KEY = re.compile(r"^AWS4-.*?Credential=([^/]+)/")
 _TAG = re.compile(r"^((?:aws|ssm|ecs|ec2|autoscaling):(?:\w*Tag))/.+")
 # Keys of the request and of its caller, which every service passes to IAM: IAM User Guide, global condition keys.
 GLOBAL_KEYS = {"aws:PrincipalArn", "aws:SecureTransport", "aws:SourceIp", "aws:userid"}
@@ -121,3 +128,21 @@ def _meet(one: str, other: str) -> bool:
         return (one[i] == other[j] or "?" in (one[i], other[j])) and meet(i + 1, j + 1)
 
     return meet(0, 0)
+
+
+@dataclass(frozen=True)
+class SignedCaller:
+    """The signer of a request that the emulator has authenticated."""
+
+    emulator: AwsEmulator
+    service: str
+    headers: Mapping[str, str]
+
+    def must_be_allowed(self, action: str, resource: str, context: ConditionKeys | None = None) -> None:
+        """Raises AwsError unless the caller's policies allow the action on this resource."""
+        wrong = objection(action, resource, context or {})
+        if wrong:  # the sandbox asks IAM something that AWS would not: a bug of the sandbox, which must fail the test
+            logger.error("the service authorization reference says: %s", wrong)
+            raise AwsError("InternalFailure", wrong, status=500)
+        signed_by = _ACCESS_KEY.search(self.headers.get("authorization", ""))
+        self.emulator.authorize(signed_by[1] if signed_by else "", self.service, action, resource, context or {})

@@ -17,6 +17,7 @@ from sandbox.request_rules import service_model
 
 Json = dict[str, Any]
 Response = tuple[int, dict[str, str], bytes]
+ConditionKeys = Mapping[str, str | list[str]]
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +35,12 @@ class AwsError(Exception):
 class Caller(Protocol):
     """The caller of an operation."""
 
-    def must_be_allowed(self, action: str, resource: str, context: Mapping[str, str | list[str]] | None = None) -> None:
+    def must_be_allowed(self, action: str, resource: str, context: ConditionKeys | None = None) -> None:
         """Check with IAM that the action is allowed on this resource. Raises AwsError (AccessDeniedException)."""
 
 
 Operation = Callable[[Caller, Json], Json]
-CallerOf = Callable[[Mapping[str, str]], Caller]
+CallerOf = Callable[[str, Mapping[str, str]], Caller]  # of a service's request, by its headers
 
 
 def operation_name(headers: Mapping[str, str]) -> str:
@@ -51,11 +52,12 @@ class JsonService:
     """Serves a set of operations of one AWS service."""
 
     def __init__(self, name: str, operations: Mapping[str, Operation], caller_of: CallerOf) -> None:
+        self.name = name  # its signing name
         self._model = service_model(name)
         self._operations = operations
         self._caller_of = caller_of
 
-    def serves(self, headers: Mapping[str, str]) -> bool:
+    def serves(self, headers: Mapping[str, str], body: bytes) -> bool:
         """Whether the requested operation is the sandbox's."""
         return operation_name(headers) in self._operations
 
@@ -81,7 +83,7 @@ class JsonService:
         except ValueError as error:
             raise AwsError("SerializationException", "The request body is not JSON") from error
         model = self._model.operation_model(name)
-        result = operation(self._caller_of(headers), parameters)
+        result = operation(self._caller_of(self.name, headers), parameters)
         report = ParamValidator().validate(result, model.output_shape) if model.output_shape else None
         if report is not None and report.has_errors():
             logger.error("the sandbox's answer to %s violates the model: %s", name, report.generate_report())

@@ -32,7 +32,7 @@ class QueryService:
         self._denied = denied  # this service's error code for a denial by IAM
         self._is_ec2 = self._model.metadata["protocol"] == "ec2"
 
-    def serves(self, body: bytes) -> bool:
+    def serves(self, headers: Mapping[str, str], body: bytes) -> bool:
         """Whether the requested operation is the sandbox's."""
         return flat_of(body).get("Action") in self._operations
 
@@ -51,7 +51,7 @@ class QueryService:
     def _call(self, flat: Flat, headers: Mapping[str, str]) -> str:
         name = flat["Action"]
         model = self._model.operation_model(name)
-        result = self._operations[name](self._caller_of(headers), read_query(self._model, name, flat))
+        result = self._operations[name](self._caller_of(self.name, headers), read_query(self._model, name, flat))
         shape = model.output_shape
         report = ParamValidator().validate(result, shape) if shape else None
         if report is not None and report.has_errors():

@@ -1,6 +1,4 @@
-"""Assembles one sandbox: the emulator with the sandbox's services, and the nodes. Import it only with the emulator's
-environment set.
-"""
+"""Assembles one sandbox: the emulator with the sandbox's services, and the nodes."""
 
 import json
 import secrets
@@ -8,26 +6,24 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-
-from ministack.core.responses import request_scope
 
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
-from sandbox import error_names, item_access, patches, processes, quotas, strict
+from sandbox import processes, quotas, strict
+from sandbox.authorization import SignedCaller
 from sandbox.autoscaling import AutoScaling
+from sandbox.aws_emulator import AwsEmulator
 from sandbox.aws_json import AwsError, Json, JsonService
 from sandbox.aws_query import QueryService
 from sandbox.behaviour import Behaviour
 from sandbox.ec2 import Ec2
 from sandbox.ec2_state import Ec2State, Group, Template, new_id
 from sandbox.ecs import Ecs
-from sandbox.environments import answer_at_once, parse_once, share_environments, unpack_once
-from sandbox.events import Event, EventPump
+from sandbox.events import EventPump
 from sandbox.fleet import Fleet, NodeKind, describe_node
 from sandbox.hyperpod import Cluster, HyperPod, Instance
-from sandbox.iam import ACCOUNT, REGION, caller_of
-from sandbox.log_sink import log_sink
 from sandbox.node import Faults, Node
 from sandbox.slurm import SlurmCluster, abort_tasks, join, marks_of, run_on
 from sandbox.ssm import Ssm
@@ -36,15 +32,16 @@ from sandbox.ssm import Ssm
 class Cloud:
     """The nodes and the services that concern them."""
 
-    def __init__(self, directory: Path, endpoint_url: str, boot_seconds: float, sandbox_id: str) -> None:
-        self._behaviour = Behaviour()
+    def __init__(
+        self, emulator: AwsEmulator, directory: Path, endpoint_url: str, boot_seconds: float, sandbox_id: str
+    ) -> None:
+        self._emulator, self._behaviour = emulator, Behaviour()
         self._directory = directory
         self._endpoint_url = endpoint_url
-        self._unpacked = directory / "tmp" / "unpacked"
         self._slurm: list[tuple[SlurmCluster, NodeKind, dict[str, Node]]] = []
-        self._fleet = Fleet(directory, endpoint_url, boot_seconds, sandbox_id, self._behaviour)
-        pump = EventPump(_in_account(patches.event_sink()), self._behaviour)
-        self._ecs = self._fleet.ecs = Ecs(self._fleet.nodes, pump.emit, log_sink(), self._behaviour)
+        self._fleet = Fleet(emulator, directory, endpoint_url, boot_seconds, sandbox_id, self._behaviour)
+        pump = EventPump(emulator.emit, self._behaviour)
+        self._ecs = self._fleet.ecs = Ecs(self._fleet.nodes, pump.emit, emulator.write_logs, self._behaviour)
         self._ssm = Ssm(self._fleet.nodes, self._fleet.tags, pump.emit, self._behaviour)
         self._state = Ec2State()
         self._ec2 = Ec2(self._state, self._fleet, self._behaviour, pump.emit)
@@ -53,47 +50,21 @@ class Cloud:
 
     def install(self) -> None:
         """Install the sandbox's services into the emulator."""
-        ecs = JsonService("ecs", self._ecs.operations(), lambda headers: caller_of("ecs", headers))
-        ssm = JsonService("ssm", self._ssm.operations(), lambda headers: caller_of("ssm", headers))
-        ec2 = QueryService(
-            "ec2", self._ec2.operations(), lambda headers: caller_of("ec2", headers), "UnauthorizedOperation"
+        caller_of = partial(SignedCaller, self._emulator)
+        whole = {
+            "ecs": self._ecs.operations(),
+            "servicequotas": quotas.operations(),
+            "sagemaker": self._hyperpod.operations(),
+        }
+        shared = (
+            JsonService("ssm", self._ssm.operations(), caller_of),
+            QueryService("ec2", self._ec2.operations(), caller_of, "UnauthorizedOperation"),
+            QueryService("autoscaling", self._scaling.operations(), caller_of, "AccessDenied"),
         )
-        scaling = QueryService(
-            "autoscaling",
-            self._scaling.operations(),
-            lambda headers: caller_of("autoscaling", headers),
-            "AccessDenied",
-        )
-        patches.serve_ourselves(ecs, ssm)
-        patches.serve_queries(ec2, scaling)
-        patches.serve_quotas(
-            JsonService("service-quotas", quotas.operations(), lambda headers: caller_of("servicequotas", headers))
-        )
-        patches.serve_hyperpod(
-            JsonService("sagemaker", self._hyperpod.operations(), lambda headers: caller_of("sagemaker", headers))
-        )
-        patches.authorise_ourselves(ssm, ec2, scaling)
-        patches.know_event_sources()
-        patches.know_log_streams()
-        patches.keep_expired_sessions()
-        item_access.know_leading_keys()
-        item_access.know_who_asks()
-        patches.take_loopback_for_tls()
-        patches.provision_documents(self._ssm)
-        patches.provision_api_destinations()
-        patches.provision_access_entries()
-        patches.provision_pod_identity_associations()
-        patches.take_up_buckets()
-        patches.evaluate_timeouts()
-        patches.fail_callbacks_whose_function_fails()
-        error_names.tell_errors_apart()
-        patches.validate_configurations()
-        strict.check_requests()  # last of the wrappers of services, so that it is the outermost
-        share_environments(self._behaviour)
-        patches.delay_events(self._behaviour)
-        unpack_once(self._unpacked)
-        parse_once()
-        answer_at_once()
+        self._emulator.install(self._behaviour)
+        self._emulator.serve([JsonService(name, served, caller_of) for name, served in whole.items()], shared)
+        self._emulator.provision("AWS::SSM::Document", self._ssm.provision, self._ssm.unprovision)
+        self._emulator.check_requests(strict.SERVICES, strict.refusal_response)
 
     def add_node(self, request: Json) -> Json:
         """Register a hybrid node with SSM and ECS and boot it.
@@ -130,7 +101,7 @@ class Cloud:
         from sandbox.kubernetes.eks import EksCluster  # most sandboxes have none
 
         name = request["name"]
-        self._fleet.clusters[name] = EksCluster(name, self._directory / name, self._endpoint_url)
+        self._fleet.clusters[name] = EksCluster(self._emulator, name, self._directory / name, self._endpoint_url)
         return {}
 
     def add_kubernetes(self, request: Json) -> Json:
@@ -206,7 +177,7 @@ class Cloud:
 
         if cluster not in self._fleet.clusters:
             raise AwsError("ResourceNotFoundException", f"there is no cluster {cluster}", status=404)
-        return pod_identity.credentials(cluster, self._fleet.clusters[cluster].plane.api, token)
+        return pod_identity.credentials(self._emulator, cluster, self._fleet.clusters[cluster].plane.api, token)
 
     def add_template(self, request: Json) -> Json:
         """Create a launch template whose instances are nodes of this kind. `request`: as for add_node; name and data in
@@ -291,14 +262,6 @@ def _ids(members: dict[str, Node]) -> list[str]:
 def managed_tags(pool: str) -> dict[str, str]:
     """Return the tags of a node that an operator has enrolled."""
     return {names.MANAGED_TAG: names.MANAGED_TAG_VALUE, "nodeheal:pool": pool}
-
-
-def _in_account(sink: Callable[[Event], None]) -> Callable[[Event], None]:
-    def put(event: Event) -> None:
-        with request_scope(ACCOUNT, REGION):
-            sink(event)
-
-    return put
 
 
 class Control:

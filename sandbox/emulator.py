@@ -6,23 +6,27 @@ its standard input closes, or on SIGTERM or SIGINT.
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+
+from sandbox import ministack_adapter
+from sandbox.aws_emulator import Application, Receive, Send
+from sandbox.cloud import Cloud, Control, end_everything
+
 SECRET_VARIABLE = "NODEHEAL_SANDBOX_SECRET"
 ID_VARIABLE = "NODEHEAL_SANDBOX_ID"
-# MiniStack refuses calls above it, where AWS would queue them: a limit that is never reached.
-LAMBDA_CONCURRENCY = 1_000
-
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+_OBJECTS_A_COLLECTION = 100_000
+_TURN_SECONDS = 0.000_5  # switch interval of threads; Python's default is ten times that
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,36 +47,19 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _configure(directory: Path, port: int) -> None:
-    """Set what the emulator reads at import, and redirect its output to a file."""
+    """Set the environment of functions and nodes, and redirect the emulator's output to a file."""
     temporary = directory / "tmp"
     temporary.mkdir(exist_ok=True)
     os.environ.update(
         {
-            "AUTH": "true",
-            "BIND_HOST": "127.0.0.1",
-            "GATEWAY_PORT": str(port),
-            "MINISTACK_HOST": "127.0.0.1",
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": "us-east-1",
-            "LAMBDA_ACCOUNT_CONCURRENCY": str(LAMBDA_CONCURRENCY),
             "TMPDIR": str(temporary),
-            "S3_DATA_DIR": str(directory / "s3"),
-            "STATE_DIR": str(directory / "state"),
-            "LOG_LEVEL": "INFO",
-            "IOT_MTLS_ENABLED": "0",
-            "SFTP_ENABLED": "0",
         }
     )
-    for variable in (
-        "PYTHONDONTWRITEBYTECODE",
-        "AWS_PROFILE",
-        "AWS_SESSION_TOKEN",
-        "SERVICES",
-        "PERSIST_STATE",
-        "DOCKER_HOST",
-    ):
+    for variable in ("PYTHONDONTWRITEBYTECODE", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
         os.environ.pop(variable, None)
     logging.basicConfig(
         filename=directory / "emulator.log", level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -82,24 +69,18 @@ def _configure(directory: Path, port: int) -> None:
 
 
 async def _serve(directory: Path, port: int, boot_seconds: float) -> None:
-    # Only now: the emulator reads its settings at import.
-    from hypercorn.asyncio import serve
-    from hypercorn.config import Config
-    from ministack import app as ministack
-
-    from sandbox.cloud import Cloud, Control, end_everything
-    from sandbox.s3_post import serve_posts
-
     sandbox_id = os.environ.get(ID_VARIABLE, f"sandbox-{os.getpid()}")
-    cloud = Cloud(directory, f"http://127.0.0.1:{port}", boot_seconds, sandbox_id)
+    emulator = ministack_adapter.emulator(directory, port)  # the choice of the emulator
+    cloud = Cloud(emulator, directory, f"http://127.0.0.1:{port}", boot_seconds, sandbox_id)
     cloud.install()
+    _answer_at_once()
     control = Control(cloud, os.environ.get(SECRET_VARIABLE, ""))
     config = Config()
     config.bind = [f"127.0.0.1:{port}"]
     config.keep_alive_timeout = 75
     config.errorlog = logging.getLogger("hypercorn.error")
     stop = _stop_event()
-    server = asyncio.create_task(serve(_with_control(serve_posts(ministack.app), control), config))
+    server = asyncio.create_task(serve(_with_control(emulator.application, control), config))
     # The emulator's own shutdown ends functions one after the other; killing all of them takes a moment.
     await asyncio.wait({server, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
     if server.done():
@@ -108,6 +89,16 @@ async def _serve(directory: Path, port: int, boot_seconds: float) -> None:
     await asyncio.to_thread(end_everything, sandbox_id, os.getsid(0))
     logging.shutdown()
     os._exit(0)  # the interpreter would wait for the emulator's worker threads, some of which wait for callbacks
+
+
+def _answer_at_once() -> None:
+    """Give priority to the thread that answers requests, beside those of a hundred workflows. It must not wait for its
+    turn, nor for the garbage collector to scan the modules loaded at the start, which stay.
+    """
+    sys.setswitchinterval(_TURN_SECONDS)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_A_COLLECTION, 20, 20)
 
 
 def _stop_event() -> asyncio.Event:
@@ -126,7 +117,7 @@ def _stop_event() -> asyncio.Event:
     return stop
 
 
-def _with_control(app: Any, control: Any) -> Any:
+def _with_control(app: Application, control: Control) -> Application:
     """Return the emulator's application, with the sandbox's own paths in front."""
 
     async def both(scope: dict[str, Any], receive: Receive, send: Send) -> None:

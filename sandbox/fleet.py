@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nodeheal.contract.vocabulary import SchedulerKind
+from sandbox.aws_emulator import AwsEmulator
 from sandbox.aws_json import AwsError, Json
 from sandbox.behaviour import Behaviour
 from sandbox.ec2_state import Instance
 from sandbox.ecs import Ecs
-from sandbox.iam import hybrid_node_credentials
+from sandbox.iam import SSM_PRINCIPAL
 from sandbox.node import AGENT, Node, NodeSpec
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ PROPAGATES_TAGS = b"ECS_CONTAINER_INSTANCE_PROPAGATE_TAGS_FROM=ec2_instance"
 class Fleet:
     """Creates nodes, and switches those of EC2 on and off."""
 
+    emulator: AwsEmulator
     directory: Path
     endpoint_url: str
     boot_seconds: float
@@ -145,7 +147,7 @@ class Fleet:
             checks=kind.checks,
         )
         role = kind.role_arn
-        credentials = (lambda: hybrid_node_credentials(role, node_id)) if role else None
+        credentials = (lambda: self.emulator.assume_role(SSM_PRINCIPAL, role, node_id, {})) if role else None
         behaviour = self.behaviour
         node = Node(spec, self.boot_seconds, kind.agent or AGENT, credentials, lambda: behaviour.ssm_seconds_scale)
         if self.ecs is not None and kind.scheduler is SchedulerKind.ECS:

@@ -67,6 +67,14 @@ class Ssm:
             "ListTagsForResource": self.tags.list_tags_for_resource,
         }
 
+    def provision(self, name: str, properties: Json) -> None:
+        """Create or change a document of a stack."""
+        self.put_document(name, properties["Content"], {tag["Key"]: tag["Value"] for tag in properties.get("Tags", [])})
+
+    def unprovision(self, name: str) -> None:
+        """Delete a document of a stack."""
+        self.documents.pop(name, None)
+
     def put_document(self, name: str, content: str | Json, tags: dict[str, str]) -> Document:
         """Create a document, or its next version."""
         made = parse_document(name, content, tags)

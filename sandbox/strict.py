@@ -7,10 +7,8 @@ import json
 import logging
 from collections.abc import Mapping
 from html import escape
-from typing import Any
 
 from botocore.model import OperationModel
-from ministack import app
 
 from sandbox.aws_json import Json, Response
 from sandbox.request_reader import read_request
@@ -47,12 +45,6 @@ _CODES |= {"lambda": "InvalidParameterValueException", "logs": "InvalidParameter
 _CODES |= {"secretsmanager": "InvalidParameterException"}
 
 
-def check_requests() -> None:
-    """Add the check to each service of the emulator. Raises KeyError where the emulator has no such service."""
-    for service in SERVICES:
-        app.SERVICE_HANDLERS[service] = _checked(service, app.SERVICE_HANDLERS[service])
-
-
 def refusal(
     service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, query: Json
 ) -> tuple[OperationModel | None, str]:
@@ -70,16 +62,15 @@ def refusal(
     return operation, "\n".join(complaints(service, operation.name, parameters))
 
 
-def _checked(service: str, handler: Any) -> Any:
-    async def handle(method: str, path: str, headers: dict[str, str], body: bytes, query: Json) -> Response:
-        operation, why = refusal(service, method, path, headers, body, query)
-        if why:
-            logger.error("%s %s is refused as AWS would: %s", service, operation.name if operation else path, why)
-            return _answer(service, why)
-        answer: Response = await handler(method, path, headers, body, query)
-        return answer
-
-    return handle
+def refusal_response(
+    service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, query: Json
+) -> Response | None:
+    """Return the answer by which AWS would refuse the request; None: it would accept it."""
+    operation, why = refusal(service, method, path, headers, body, query)
+    if not why:
+        return None
+    logger.error("%s %s is refused as AWS would: %s", service, operation.name if operation else path, why)
+    return _answer(service, why)
 
 
 def _answer(service: str, why: str) -> Response:

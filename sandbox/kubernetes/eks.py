@@ -2,7 +2,6 @@
 
 import base64
 import json
-import secrets
 import signal
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,12 +11,11 @@ from typing import Any
 
 import psutil
 import yaml
-from ministack.core.responses import request_scope
-from ministack.services import eks
 
 from nodeheal.adapters.kubernetes.nodes import UNCHECKED_TAINT
 from nodeheal.contract import names
 from sandbox import processes
+from sandbox.aws_emulator import AwsEmulator
 from sandbox.hyperpod import CLUSTER_ID
 from sandbox.iam import ACCOUNT, REGION
 from sandbox.kubernetes import job_controllers, pod_identity
@@ -33,22 +31,19 @@ MANIFEST = REPOSITORY / "charts" / "nodeheal.yaml"
 _UNCHECKED = ({"key": UNCHECKED_TAINT, "value": "true", "effect": "NoSchedule"},)
 _OF_HYPERPOD = f"aws:///use1-az1/sagemaker/cluster/hyperpod-{CLUSTER_ID}-"
 HEALTH_LABEL = "sagemaker.amazonaws.com/node-health-status"
-_CREATOR, _ADMINS = f"arn:aws:iam::{ACCOUNT}:root", "sandbox:admins"
+_ADMINS = "sandbox:admins"
 _RESTART_SECONDS = 10.0  # a kubelet's first pause before it starts a container again
 
 
 class EksCluster:
     """One cluster. Its control plane starts in the background; what needs it waits for that."""
 
-    def __init__(self, name: str, folder: Path, emulator_url: str) -> None:
+    def __init__(self, emulator: AwsEmulator, name: str, folder: Path, emulator_url: str) -> None:
         folder.mkdir(parents=True)
         self.name = name
-        self._emulator_url = emulator_url
+        self._emulator, self._emulator_url = emulator, emulator_url
         self.unchecked_pools: set[str] = set()  # their nodes register with the taint of new nodes
         self._kubelets: dict[str, Kubelet] = {}
-        secret = secrets.token_urlsafe(32)
-        judge = f"{emulator_url}/_ministack/eks-auth/{ACCOUNT}/{REGION}/{name}/{secret}"
-        self.plane = ControlPlane(folder, authenticator=_webhook(folder / "authenticator.json", judge))
         self._record = {
             "name": name,
             "arn": f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{name}",
@@ -66,12 +61,9 @@ class EksCluster:
             },
             "accessConfig": {"authenticationMode": "API"},
             "tags": {},
-            "_auth_token": secret,
         }
-        with request_scope(ACCOUNT, REGION):
-            eks._clusters[name] = self._record
-            # Of who has created the cluster, as EKS makes one.
-            eks._create_access_entry(name, {"principalArn": _CREATOR, "kubernetesGroups": [_ADMINS]})
+        judge = emulator.register_cluster(self._record, _ADMINS)
+        self.plane = ControlPlane(folder, authenticator=_webhook(folder / "authenticator.json", judge))
         self._failed: BaseException | None = None
         self._started = threading.Thread(target=self._start, name=f"EKS cluster {name}", daemon=True)
         self._started.start()
@@ -84,7 +76,9 @@ class EksCluster:
 
     def install(self, config: Mapping[str, object]) -> None:
         """Install the chart's manifest, with this configuration of the agent."""
-        admission = pod_identity.admission(self.name, self._emulator_url)
+        admission = pod_identity.admission(
+            self._emulator.pod_identity_associations(self.name), self.name, self._emulator_url
+        )
         objects = [*admission, *yaml.safe_load_all(MANIFEST.read_text("utf-8"))]
         for each in objects:
             if each["kind"] == "ConfigMap":

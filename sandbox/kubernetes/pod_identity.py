@@ -7,17 +7,14 @@ EKS's webhook is a mutating admission policy here, and the agent of all nodes is
 """
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from ministack.core import iam_evaluator
-from ministack.core.responses import request_scope
-from ministack.services import eks
-from ministack.services import iam as iam_store
-
 from nodeheal.contract import names
+from sandbox.aws_emulator import AwsEmulator
 from sandbox.aws_json import AwsError, Json
-from sandbox.iam import ACCOUNT, REGION, SESSION_SECONDS, begin_session
+from sandbox.iam import ACCOUNT, REGION, SESSION_SECONDS, Credentials
 from sandbox.kubernetes.api import Api, ApiError
 
 PREFIX = "/_pod-identity/"  # followed by the cluster
@@ -34,9 +31,9 @@ _USER = "system:serviceaccount:"
 _EXTRA = "authentication.kubernetes.io/"
 
 
-def admission(cluster: str, endpoint_url: str) -> list[dict[str, Any]]:
+def admission(associations: Sequence[Json], cluster: str, endpoint_url: str) -> list[dict[str, Any]]:
     """Return the objects that give the cluster's pods, at their creation, what EKS gives those with an association."""
-    accounts = [f"{each['namespace']}/{each['serviceAccount']}" for each in _associations(cluster)]
+    accounts = [f"{each['namespace']}/{each['serviceAccount']}" for each in associations]
     if not accounts:
         return []
     variables = {
@@ -86,7 +83,7 @@ def is_admitted(api: Api) -> bool:
     return any(volume["name"] == _TOKEN for volume in made["spec"]["volumes"])
 
 
-def credentials(cluster: str, api: Api, token: str) -> Json:
+def credentials(emulator: AwsEmulator, cluster: str, api: Api, token: str) -> Json:
     """Return what the agent answers to this token: AssumeRoleForPodIdentity of EKS Auth. Raises AwsError."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
     asked = {**review, "spec": {"token": token, "audiences": [AUDIENCE]}}
@@ -96,7 +93,7 @@ def credentials(cluster: str, api: Api, token: str) -> Json:
         raise AwsError("InvalidTokenException", "the token is not one of this cluster's for Pod Identity", status=400)
     namespace, _, account = user["username"].removeprefix(_USER).partition(":")
     extra = {key.removeprefix(_EXTRA): values[0] for key, values in user.get("extra", {}).items()}
-    for association in _associations(cluster):
+    for association in emulator.pod_identity_associations(cluster):
         if (association["namespace"], association["serviceAccount"]) == (namespace, account):
             tags = {
                 "eks-cluster-arn": f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{cluster}",
@@ -106,28 +103,12 @@ def credentials(cluster: str, api: Api, token: str) -> Json:
                 "kubernetes-pod-name": extra["pod-name"],
                 "kubernetes-pod-uid": extra["pod-uid"],
             }
-            return _assumed(association["roleArn"], f"eks-{cluster}-{extra['pod-name']}"[:64], tags)
+            session = f"eks-{cluster}-{extra['pod-name']}"[:64]
+            return _answer(emulator.assume_role(AUDIENCE, association["roleArn"], session, tags))
     raise AwsError("ResourceNotFoundException", f"{namespace}/{account} has no association", status=404)
 
 
-def _assumed(role_arn: str, session: str, tags: dict[str, str]) -> Json:
-    name = role_arn.rpartition("/")[2]
-    with request_scope(ACCOUNT, REGION):
-        role = iam_store._roles.get(name)
-    root = f"arn:aws:iam::{ACCOUNT}:root"  # as which the emulator has services ask
-    asked = iam_evaluator.EvalContext(
-        principal_arn=root,
-        principal_type="Root",
-        principal_account=ACCOUNT,
-        action="sts:AssumeRole",
-        resource_arn=role_arn,
-        region=REGION,
-        request_tags=tags,
-    )
-    trust = role["AssumeRolePolicyDocument"] if role is not None else {}
-    if role is None or AUDIENCE not in str(trust) or not iam_evaluator.evaluate_trust_policy(trust, root, asked):
-        raise AwsError("AccessDeniedException", f"{role_arn} does not trust {AUDIENCE} for these tags", status=403)
-    begun = begin_session(role, session, tags)
+def _answer(begun: Credentials) -> Json:
     ends_at = datetime.fromtimestamp(time.time() + SESSION_SECONDS, UTC)
     return {
         "AccessKeyId": begun.access_key,
@@ -142,9 +123,3 @@ def _projected() -> str:
     path = "Object.spec.volumes.projected"
     token = f'{path}.sources.serviceAccountToken{{audience: "{AUDIENCE}", expirationSeconds: 86400, path: "{_TOKEN}"}}'
     return f"{path}{{sources: [{path}.sources{{serviceAccountToken: {token}}}]}}"
-
-
-def _associations(cluster: str) -> list[Json]:
-    with request_scope(ACCOUNT, REGION):
-        known = list(eks._pod_identity_associations.values())
-    return [each for each in known if each["clusterName"] == cluster]

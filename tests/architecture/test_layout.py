@@ -21,6 +21,8 @@ STEMS = [spec.stem for spec in FUNCTIONS]
 NOT_FUNCTIONS = {"acting", "deciding", "__init__", "composition", "sign_in", "signatures"}
 PORTS_AT_MOST, METHODS_AT_MOST = 30, 7
 FUNCTION_LINES, APP_LINES = 25, 30
+ADAPTER = "sandbox/ministack_adapter/"
+PATCHES_ALONE = "tests/unit/test_environments.py"  # tests the adapter's patches on the functions that they replace
 
 
 def test_imports_point_one_way() -> None:
@@ -34,6 +36,19 @@ def test_imports_point_one_way() -> None:
     )
 
     assert done.returncode == 0, done.stdout
+
+
+def test_only_its_adapter_knows_the_emulator_and_one_line_chooses_it() -> None:
+    files = [path for folder in ("sandbox", "tests") for path in (REPOSITORY / folder).rglob("*.py")]
+    texts = {path.relative_to(REPOSITORY).as_posix(): path.read_text("utf-8") for path in files}
+    others = {file: text for file, text in texts.items() if not file.startswith(ADAPTER)}
+    importers = {
+        file for file, text in others.items() if re.search(r"^\s*(from|import) ministack\b", text, re.MULTILINE)
+    }
+    choices = {file: text.count("ministack_adapter.") for file, text in others.items() if file.startswith("sandbox/")}
+
+    assert importers == {PATCHES_ALONE}
+    assert {file: count for file, count in choices.items() if count} == {"sandbox/emulator.py": 1}
 
 
 def test_modules_import_one_another_in_no_circle() -> None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from ministack.core.iam_evaluator import EvalContext, evaluate, parse_policy_document
-
 from nodeheal.contract import names
+from sandbox.ministack_adapter.iam import allows, parse_policy
 from stacks.functions import FUNCTIONS
 from stacks.workflows import JOB, PARENT, Workflow
 from tests.infrastructure.filled import Place, name_of, properties
@@ -69,7 +68,7 @@ def documents() -> Mapping[str, list[dict[str, Any]]]:
 
 @cache
 def parsed(role: str) -> list[Any]:
-    return [parse_policy_document(document) for document in documents()[role]]
+    return [parse_policy(document) for document in documents()[role]]
 
 
 def role_of(name: str, template: Template) -> str:
@@ -89,15 +88,6 @@ def with_user(document: dict[str, Any]) -> dict[str, Any]:
 
 def may(role: str, request: Request, *attached: Any) -> bool:
     """Whether the role may; `attached`: policies that people attach to it."""
-    keys = {key.lower(): value for key, value in request.keys.items()}
-    context = EvalContext(
-        principal_arn=f"arn:aws:sts::{HERE.account}:assumed-role/{role}/mi-0me",
-        principal_type="AssumedRole",
-        principal_account=HERE.account,
-        action=request.action,
-        resource_arn=request.resource,
-        region=HERE.region,
-        tag_keys=request.keys.get("aws:TagKeys"),  # without any, AWS has no such key, and the evaluator an empty one
-        service_context=keys,
-    )
-    return bool(evaluate(context, [*parsed(role), *attached]).decision == "Allow")
+    arn = f"arn:aws:sts::{HERE.account}:assumed-role/{role}/mi-0me"
+    policies = [*parsed(role), *attached]
+    return allows(policies, arn, HERE.region, request.action, request.resource, request.keys)

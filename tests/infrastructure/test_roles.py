@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from ministack.core.iam_evaluator import parse_policy_document
 
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import ActKind
+from sandbox.ministack_adapter.iam import parse_policy
 from stacks.functions import FUNCTIONS
 from stacks.operator import COMMANDS, DOCTOR_COMMANDS, JOB_COMMANDS, NODE_COMMANDS, VIEW_COMMANDS
 from stacks.workflows import JOB, PARENT
@@ -265,7 +265,7 @@ ECS_AGENT = {
 def test_a_node_drains_no_other_whatever_the_ecs_agent_may_do(verb: str, is_allowed: bool) -> None:
     other = Request(f"ecs:{verb}", f"{ARN.format('ecs')}container-instance/training/0a1")
 
-    assert may(NODE, other, parse_policy_document(ECS_AGENT)) is is_allowed
+    assert may(NODE, other, parse_policy(ECS_AGENT)) is is_allowed
 
 
 @pytest.mark.parametrize("what", NOT_OF_JOBS)

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from ministack.services import eventbridge
 
 from lambdas.take_signal import TRANSLATORS
 from nodeheal.adapters.aws.translate.cloudwatch_alarm import METRICS, NAMESPACE
 from nodeheal.contract import names
+from sandbox.ministack_adapter.eventbridge import matches
 from stacks.signals import signals
 from tests.infrastructure.synthesis import Template
 
@@ -64,7 +64,7 @@ def test_of_instances_all_is_heard_but_what_follows_from_our_own_drains(
 
     event = {"Source": "aws.ecs", "Detail": json.dumps(detail)}
 
-    assert eventbridge._matches_pattern(json.dumps({"detail": pattern}), event) is is_heard
+    assert matches({"detail": pattern}, event) is is_heard
 
 
 def test_a_task_of_ours_is_left_to_those_who_wait_for_it() -> None:

@@ -52,7 +52,7 @@ class Region:
         )
         self.hyperpod.clusters["training"] = self.cluster
         self.calls: list[str] = []
-        self._service = JsonService("sagemaker", self.hyperpod.operations(), lambda headers: _Anybody())
+        self._service = JsonService("sagemaker", self.hyperpod.operations(), lambda service, headers: _Anybody())
 
     def client(self, service: str) -> Any:
         made = boto3.client(  # type: ignore[call-overload]

@@ -12,7 +12,7 @@ from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import dynamodb, lambda_svc
 
 from sandbox.behaviour import Behaviour
-from sandbox.environments import parse_once, share_environments
+from sandbox.ministack_adapter.functions import parse_once, share_environments
 
 FUNCTION = {
     "Runtime": "python3.13",
@@ -121,7 +121,7 @@ def test_who_came_first_goes_first() -> None:
 def test_a_function_starts_cold_once_for_each_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     share_environments(Behaviour(cold_start_seconds=0.7), a_function=1)
     slept: list[float] = []
-    monkeypatch.setattr("sandbox.environments.time.sleep", slept.append)
+    monkeypatch.setattr("sandbox.ministack_adapter.functions.time.sleep", slept.append)
 
     lambda_svc.release_worker(acquire())
     lambda_svc.release_worker(acquire())

@@ -1,5 +1,4 @@
-"""Implements S3's POST of a form with a signed policy, which the emulator lacks. Import it only with its environment
-set.
+"""Implements S3's POST of a form with a signed policy, which MiniStack lacks.
 
 The policy is checked as in S3: its signer, the expiry, the exact fields, the size, and the signer's permission to write
 the object.
@@ -8,7 +7,6 @@ the object.
 import base64
 import json
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,11 +17,10 @@ from ministack.core import iam_evaluator, sigv4
 from ministack.core.responses import request_scope
 from ministack.services import s3
 
+from sandbox.aws_emulator import Application, Receive, Send
 from sandbox.aws_json import AwsError
-from sandbox.iam import ACCOUNT, REGION, SignedCaller
-
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+from sandbox.iam import ACCOUNT, REGION
+from sandbox.ministack_adapter.iam import authorize
 
 _BUCKET = re.compile(r"/([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/?")
 _NAME = re.compile(rb'name="([^"]*)"')
@@ -40,7 +37,7 @@ class Form:
     body: bytes
 
 
-def serve_posts(emulator: Any) -> Any:
+def serve_posts(emulator: Application) -> Application:
     """Wrap the emulator's application: forms that are posted to a bucket are handled here."""
 
     async def both(scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -71,7 +68,7 @@ async def _read(receive: Receive) -> bytes:
 async def _take(bucket: str, kind: bytes, raw: bytes) -> tuple[int, bytes]:
     try:
         with request_scope(ACCOUNT, REGION):
-            app.pin_request_origin("127.0.0.1", True)  # plain HTTP on loopback counts as TLS; see patches
+            app.pin_request_origin("127.0.0.1", True)  # plain HTTP on loopback counts as TLS; see condition_keys
             form = _form(bucket, kind, raw)
             _must_be_allowed(form)
             headers = {"content-type": form.fields.get("Content-Type", "binary/octet-stream"), "host": "127.0.0.1"}
@@ -115,7 +112,7 @@ def _must_be_allowed(form: Form) -> None:
     _must_hold(policy["conditions"], form)
     arn = f"arn:aws:s3:::{form.bucket}/{fields['key']}"
     try:
-        SignedCaller(access_key, "s3").must_be_allowed("s3:PutObject", arn)
+        authorize(access_key, "s3", "s3:PutObject", arn, {})
     except AwsError as error:
         raise AwsError("AccessDenied", error.message, 403) from error
 

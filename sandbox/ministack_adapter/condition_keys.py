@@ -1,21 +1,28 @@
-"""Adds to the emulator's IAM what a node's heartbeats need of DynamoDB and of policies.
-
-Each change is small, gives its reason, and fails at the start if its target is gone, like those of sandbox/patches.py.
-"""
+"""Adds to MiniStack's IAM the condition keys and resources that nodeheal's policies use."""
 
 import json
 import re
 from typing import Any
 
+from ministack import app
 from ministack.core import iam_actions, iam_evaluator
 from ministack.services import dynamodb
 
 from sandbox.aws_json import Json
-from sandbox.patches import attribute
+from sandbox.ministack_adapter.private_names import attribute
 
 # The policy variables that nodeheal's policies use: who asks, and the tags of the session.
 _VARIABLE = re.compile(r"\$\{(aws:userid|aws:PrincipalTag/[\w.-]+)\}")
 _EQUALS = re.compile(r"([#\w]+)\s*=\s*(:\w+)")
+
+
+def install() -> None:
+    """Add all of them."""
+    know_leading_keys()
+    know_who_asks()
+    know_event_sources()
+    know_log_streams()
+    take_loopback_for_tls()
 
 
 def know_leading_keys() -> None:
@@ -74,3 +81,48 @@ def _filled(expected: Any, keys: Json) -> Any:
 
 def _key(name: str) -> str:
     return name if name == "aws:userid" else name.lower()
+
+
+def know_event_sources() -> None:
+    """Add the condition keys of PutEvents (events:source, events:detail-type), Subscribe and PutMetricData."""
+    original = attribute(iam_actions, "request_tag_context")
+
+    def context(service: str, action: str, body: bytes, parameters: Json) -> Json:
+        found: Json = original(service, action, body, parameters)
+        if action == "sns:Subscribe":
+            protocol = parameters.get("Protocol", "")
+            return {**found, "sns:Protocol": protocol[0] if isinstance(protocol, list) else protocol}
+        if action == "cloudwatch:PutMetricData":  # as JSON, as agents send it
+            return {**found, "cloudwatch:namespace": str(json.loads(body).get("Namespace"))}
+        if action != "events:PutEvents":
+            return found
+        entries = json.loads(body or b"{}").get("Entries", [])
+        for key, field in (("events:source", "Source"), ("events:detail-type", "DetailType")):
+            said = {str(entry.get(field)) for entry in entries}
+            # AWS checks each entry; here all entries of a call are checked at once, and mixed ones match nothing.
+            found[key] = said.pop() if len(said) == 1 else "several"
+        return found
+
+    iam_actions.request_tag_context = context
+
+
+def know_log_streams() -> None:
+    """Authorize actions on a log stream on the stream, as in the Service Authorization Reference; the emulator uses the
+    group.
+    """
+    original = attribute(iam_actions, "extract_resource_arn")
+
+    def resource(
+        service: str, method: str, path: str, headers: dict[str, str], body: bytes, *more: Any, **named: Any
+    ) -> str:
+        found: str = original(service, method, path, headers, body, *more, **named)
+        stream = json.loads(body or b"{}").get("logStreamName") if service == "logs" else None
+        return f"{found}:log-stream:{stream}" if stream else found
+
+    iam_actions.extract_resource_arn = resource
+
+
+def take_loopback_for_tls() -> None:
+    """Treat every request as sent over TLS (aws:SecureTransport): policies that require it are deployed as they are."""
+    original = attribute(app, "pin_request_origin")
+    app.pin_request_origin = lambda source_ip, is_secure: original(source_ip, True)
