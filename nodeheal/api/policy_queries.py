@@ -10,7 +10,7 @@ from nodeheal.api.policy_views import FaultChange, PolicyDiff, PolicyInForce, Se
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, Family, NextStepCondition
 from nodeheal.domain.faults.catalog import catalog, find
-from nodeheal.domain.faults.diagnosis import diagnose
+from nodeheal.domain.faults.diagnosis import faults_of
 from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_policy
 from nodeheal.domain.policy.policy_lint import lint_policy
 from nodeheal.domain.verbs import VERBS
@@ -70,7 +70,7 @@ def changed_settings(before: RecoveryPolicy, after: RecoveryPolicy) -> tuple[Set
 
 def _treatment(event: HealthEvent, policy: RecoveryPolicy) -> Treatment:
     """Return how the policy treats this fault."""
-    fault = next(iter(diagnose([event], policy, event.pool)), None)
+    fault = next(iter(faults_of([event], policy, event.pool)), None)
     ladder = fault.ladder if fault else (Action.OBSERVE,)
     modes = [policy.pool(event.pool).mode_of(action).value for action in ladder if not VERBS[action].touches_nothing]
     return Treatment(

@@ -136,7 +136,7 @@ def _answer(
 ) -> "file_views.FaultExplanation":
     event, row = imagined.event_of(family, code, subcode, pool, product), catalog.find(family, code, subcode)
     fault = (
-        next(iter(diagnosis.diagnose([event], policy, pool)), None)
+        next(iter(diagnosis.faults_of([event], policy, pool)), None)
         or assessment.assess_faults(imagined.history_of(event, policy), policy).fault
     )
     next_step, in_act_mode = imagined.decided(event, policy, after), imagined.decided(event, policy.acting(), after)

@@ -54,14 +54,14 @@ AT_MOST = {
     "-h": 6,  # the list of commands is a table
     "nodes list -h": 17,
     "explain xid 79": 56,
-    "status": 116,
-    "nodes list": 109,
-    "incidents list": 105,
-    "incidents show inc-1234": 107,
-    "jobs list": 114,
-    "jobs show llama": 113,
-    "approve inc-1234 --why because": 108,  # refused by the same function as in the control plane
-    "pools list": 93,
+    "status": 117,
+    "nodes list": 110,
+    "incidents list": 106,
+    "incidents show inc-1234": 108,
+    "jobs list": 115,
+    "jobs show llama": 114,
+    "approve inc-1234 --why because": 111,  # refused by the same function as in the control plane
+    "pools list": 94,
 }
 
 

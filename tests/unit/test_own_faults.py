@@ -11,7 +11,7 @@ from nodeheal.agent.checks.own import parse_own
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step, Verdict
-from nodeheal.domain.faults.diagnosis import diagnose
+from nodeheal.domain.faults.diagnosis import faults_of
 from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
 from nodeheal.domain.policy.policy_lint import lint_policy
 from nodeheal.domain.recovery.confirmation import accusation_of
@@ -42,7 +42,7 @@ def test_a_human_is_told_and_the_node_is_not_touched(verdict: Verdict) -> None:
 
 
 def test_that_it_is_over_asks_for_nothing() -> None:
-    assert diagnose([own(verdict=Verdict.OK)], ACT, "demo") == []
+    assert faults_of([own(verdict=Verdict.OK)], ACT, "demo") == []
 
 
 @pytest.mark.parametrize("fault", ["own/mount/stale", "own/mount", "own/*"])
@@ -69,7 +69,7 @@ def test_before_a_replacement_the_node_is_asked_by_the_check_that_reported_it() 
     assert asked.step is Step.FREEZE_EVIDENCE
     assert asked.accused is not None
     assert (asked.accused.source, asked.accused.about) == ("own/mount", "own/mount/stale on /data")
-    assert asked.accused == accusation_of(diagnose([own()], with_ladder("REPLACE"), "demo")[0])
+    assert asked.accused == accusation_of(faults_of([own()], with_ladder("REPLACE"), "demo")[0])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from operator import attrgetter
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, NextStepCondition
 from nodeheal.domain.faults.correlation import escalate_if_repeated
-from nodeheal.domain.faults.diagnosis import STATEMENT, Fault, Meaning, diagnose
+from nodeheal.domain.faults.diagnosis import STATEMENT, Fault, Meaning, faults_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History, is_boot_independent
 from nodeheal.domain.verbs import DISRUPTIVENESS
@@ -49,7 +49,7 @@ def assess_faults(history: History, policy: RecoveryPolicy) -> FaultAssessment:
     """
     root = history.incident.root
     events = _relevant(history) or [root]
-    faults = diagnose(events, policy, history.incident.pool)
+    faults = faults_of(events, policy, history.incident.pool)
     if not faults:
         title = f"{root.family.value.upper()} {root.code}"
         faults = [Fault(root, Meaning(title, "It reports no fault.", (Action.OBSERVE,)))]

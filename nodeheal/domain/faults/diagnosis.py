@@ -219,7 +219,7 @@ def _as_carried_out(ladder: tuple[Action, ...], policy: RecoveryPolicy, pool: st
     return tuple(dict.fromkeys(off.get(action) or action for action in ladder))
 
 
-def diagnose(events: Iterable[HealthEvent], policy: RecoveryPolicy, pool: str) -> list[Fault]:
+def faults_of(events: Iterable[HealthEvent], policy: RecoveryPolicy, pool: str) -> list[Fault]:
     """Returns one fault for each kind of event, in the order of their first events. `events` are in order of time.
 
     A recovery action that the driver states wins over the catalog. A secondary fault asks for nothing.

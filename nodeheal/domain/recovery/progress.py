@@ -7,7 +7,7 @@ from datetime import datetime
 from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, Returned, StepResult
 from nodeheal.contract.steps import Accusation, Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Refusal, Step, Verdict
-from nodeheal.domain.faults.diagnosis import diagnose
+from nodeheal.domain.faults.diagnosis import faults_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.verbs import ESCALATION_STEPS, VERBS, verb_of_step
@@ -305,7 +305,7 @@ def _first_fault(
     there = [event for event in there if since is None or event.observed_at > since]
     against = [
         fault
-        for fault in diagnose(there, policy, history.incident.pool)
+        for fault in faults_of(there, policy, history.incident.pool)
         if fault.action not in (Action.OBSERVE, Action.RESTART_WORKLOAD)
     ]
     first = min(against, key=lambda fault: (fault.event.observed_at, fault.event.event_id), default=None)
