@@ -79,6 +79,7 @@ LONG = (
     "tests/simulation/test_every_write.py",
     "tests/workflows/test_crashes.py",
     "tests/workflows/test_job_crashes.py",
+    "tests/workflows/test_orders.py",
 )
 # One story in the embedded cloud is always played, and one test holds that the cloud enforces IAM.
 NOT_LONG = ("tests/emulated/test_demo.py", "tests/emulated/test_cloud_iam.py")
