@@ -26,10 +26,16 @@ COPIES_OF_THE_AGENT = {
 }
 # Participles and pronouns, which say nothing of a value.
 NO_NOUNS = ("told", "seen", "said", "found", "one")
-FOLDERS_OF_NOUNS = ("nodeheal/domain", "nodeheal/operations", "nodeheal/services")
+FOLDERS_OF_NOUNS = (
+    "nodeheal/agent",
+    "nodeheal/domain",
+    "nodeheal/operations",
+    "nodeheal/services",
+)
 # How many parameters, variables and attributes of a folder's files still have one of these names: attributes that are
 # stored, or shown under their name. A count only falls.
 LEFT = {
+    "nodeheal/agent/commands": 2,
     "nodeheal/domain/jobs": 1,
     "nodeheal/domain/review": 1,
     "nodeheal/services/intake": 1,

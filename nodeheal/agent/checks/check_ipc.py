@@ -47,8 +47,8 @@ def verdict_on(answer: ProcessAnswer, check: CheckSchedule) -> Verdict | None:
         return None
     if answer.look is None:
         return verdict_of(check.hang) if answer.hung and check.hang else Verdict.UNKNOWN
-    found = [verdict_of(problem.finding) for problem in (*answer.look.problems, *answer.look.happened)]
-    return max([*found, *[Verdict.UNKNOWN] * bool(answer.look.why_unclear)], key=GRAVITY.index, default=Verdict.OK)
+    verdicts = [verdict_of(problem.finding) for problem in (*answer.look.problems, *answer.look.happened)]
+    return max([*verdicts, *[Verdict.UNKNOWN] * bool(answer.look.why_unclear)], key=GRAVITY.index, default=Verdict.OK)
 
 
 def dumped(answer: ProcessAnswer) -> bytes:
@@ -59,23 +59,23 @@ def dumped(answer: ProcessAnswer) -> bytes:
 
 def answer_of(line: bytes) -> ProcessAnswer:
     """Decode an answer that `dumped` encoded."""
-    said = json.loads(line)
-    return ProcessAnswer(said["name"], _look(said["look"]), said["hung"], said["broke"], said["absent"])
+    fields = json.loads(line)
+    return ProcessAnswer(fields["name"], _look(fields["look"]), fields["hung"], fields["broke"], fields["absent"])
 
 
-def finding_of(said: Mapping[str, Any]) -> Finding:
+def finding_of(fields: Mapping[str, Any]) -> Finding:
     """Decode a finding from its mapping."""
-    known = {**said, "family": Family(said["family"])}
-    return Finding(**{**known, "verdict": Verdict(said["verdict"]) if said.get("verdict") else None})
+    known = {**fields, "family": Family(fields["family"])}
+    return Finding(**{**known, "verdict": Verdict(fields["verdict"]) if fields.get("verdict") else None})
 
 
-def _look(said: Mapping[str, Any] | None) -> NodeCheckResult | None:
-    if said is None:
+def _look(fields: Mapping[str, Any] | None) -> NodeCheckResult | None:
+    if fields is None:
         return None
-    kinds = {kind: tuple(_problem(one) for one in said[kind]) for kind in ("problems", "happened")}
-    accelerators = tuple(Accelerator(**one) for one in said["accelerators"])
-    return NodeCheckResult(**{**said, **kinds, "accelerators": accelerators})
+    kinds = {kind: tuple(_problem(problem) for problem in fields[kind]) for kind in ("problems", "happened")}
+    accelerators = tuple(Accelerator(**accelerator) for accelerator in fields["accelerators"])
+    return NodeCheckResult(**{**fields, **kinds, "accelerators": accelerators})
 
 
-def _problem(said: Mapping[str, Any]) -> Problem:
-    return Problem(**{**said, "finding": finding_of(said["finding"])})
+def _problem(fields: Mapping[str, Any]) -> Problem:
+    return Problem(**{**fields, "finding": finding_of(fields["finding"])})

@@ -90,8 +90,8 @@ class CheckRunner:
         self._reap_children(now)
         self._watch_deadlines(now)
         self._asked = [asked for asked in self._asked if not self._has_begun(asked, now)]
-        told, self._told = self._told, []
-        return iter(told)
+        answers, self._told = self._told, []
+        return iter(answers)
 
     def close(self) -> None:
         """End all check processes. One that does not end in time is killed; one that cannot be killed is left

@@ -182,8 +182,8 @@ def _begun(check: CheckSchedule, known: Any, uptime_seconds: float, now: float) 
     # A clock that jumps while the node starts must not delay checks for longer than a boot takes.
     unsettled = max(0.0, check.settle_seconds - max(0.0, uptime_seconds))
     first = unsettled + _first_after(check)
-    state, told = _remembered(check.name, known) if known else ({}, [])
-    return _CheckState(check, now + first, state, {key_of(finding): (finding, since) for finding, since in told})
+    state, problems = _remembered(check.name, known) if known else ({}, [])
+    return _CheckState(check, now + first, state, {key_of(finding): (finding, since) for finding, since in problems})
 
 
 def _first_after(check: CheckSchedule) -> float:
@@ -195,21 +195,21 @@ def _first_after(check: CheckSchedule) -> float:
 
 def _has_told(name: str, known: Any) -> bool:
     """Whether a check that is not selected has open problems; logs that once a start."""
-    _, told = _remembered(name, known)
-    if told:
-        open_ones = ", ".join(sorted(finding.code for finding, _ in told))
+    _, open_problems = _remembered(name, known)
+    if open_problems:
+        open_ones = ", ".join(sorted(finding.code for finding, _ in open_problems))
         logger.warning(
             "the configuration no longer selects a check; its open problems are no longer watched and stay open",
             extra={"check": name, "problems": open_ones},
         )
-    return bool(told)
+    return bool(open_problems)
 
 
 def _remembered(name: str, known: Any) -> tuple[State, list[tuple[Finding, float]]]:
     """Parse the state and what was reported; nothing where it is not valid: a second report is better than none."""
     try:
         state: State = dict(known["state"])
-        return state, [(finding_of(one["finding"]), float(one["since"])) for one in known["active"]]
+        return state, [(finding_of(entry["finding"]), float(entry["since"])) for entry in known["active"]]
     except (KeyError, TypeError, ValueError) as error:
         logger.warning("the stored state of a check is not valid; it is discarded", extra={"check": name, "why": error})
         return {}, []
@@ -227,11 +227,11 @@ def _counts(problem: Problem, check: CheckSchedule) -> bool:
     return GRAVITY.index(verdict_of(problem.finding)) >= GRAVITY.index(check.floor)
 
 
-def _is_graver(problem: Problem, told: Finding) -> bool:
+def _is_graver(problem: Problem, reported_finding: Finding) -> bool:
     """Whether the verdict is worse than the reported one: an operator's own check may give one code several
     verdicts.
     """
-    return GRAVITY.index(verdict_of(problem.finding)) > GRAVITY.index(verdict_of(told))
+    return GRAVITY.index(verdict_of(problem.finding)) > GRAVITY.index(verdict_of(reported_finding))
 
 
 def _is_open(key: Key, look: NodeCheckResult) -> bool:
@@ -241,17 +241,17 @@ def _is_open(key: Key, look: NodeCheckResult) -> bool:
 
 def _changes(course: _CheckState, look: NodeCheckResult, wall: float) -> list[CheckChange]:
     check = course.check
-    seen = {key_of(problem.finding): problem for problem in look.problems if _counts(problem, check)}
-    strange = {key for key in seen if key not in course.active or _is_graver(seen[key], course.active[key][0])}
-    gone = {key for key in course.active.keys() - seen.keys() if not _is_open(key, look)}
+    problems = {key_of(problem.finding): problem for problem in look.problems if _counts(problem, check)}
+    strange = {key for key in problems if key not in course.active or _is_graver(problems[key], course.active[key][0])}
+    gone = {key for key in course.active.keys() - problems.keys() if not _is_open(key, look)}
     kept = {key: looks for key, looks in course.streaks.items() if _is_open(key, look)}
     course.streaks = {**kept, **{key: course.streaks.get(key, 0) + 1 for key in {*strange, *gone}}}
     news = []
     for key in sorted(strange):
-        if course.streaks[key] >= max(check.confirm, seen[key].confirm):
+        if course.streaks[key] >= max(check.confirm, problems[key].confirm):
             del course.streaks[key]
-            course.active[key] = (seen[key].finding, wall)
-            news.append(CheckChange(check.name, seen[key], since=wall))
+            course.active[key] = (problems[key].finding, wall)
+            news.append(CheckChange(check.name, problems[key], since=wall))
     for key in sorted(gone):
         if course.streaks[key] >= max(check.confirm, LOOKS_TO_BE_OVER):
             del course.streaks[key]

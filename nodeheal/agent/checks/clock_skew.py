@@ -22,10 +22,10 @@ def ahead_seconds(date: str, now: datetime) -> float | None:
     from email.utils import parsedate_to_datetime
 
     try:
-        told = parsedate_to_datetime(date)
+        moment = parsedate_to_datetime(date)
     except (ValueError, TypeError, IndexError):
         return None
-    return (now - told.replace(tzinfo=told.tzinfo or UTC)).total_seconds()
+    return (now - moment.replace(tzinfo=moment.tzinfo or UTC)).total_seconds()
 
 
 def _look(place: CheckContext, _: State) -> NodeCheckResult:
@@ -44,10 +44,10 @@ def _look(place: CheckContext, _: State) -> NodeCheckResult:
 def judge(ahead: float, wrong_seconds: float) -> NodeCheckResult:
     """Judge a clock that is this many seconds ahead."""
     message = f"the clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
-    found = Problem(Finding(Family.host, "clock_skew", None, message), message)
+    problem = Problem(Finding(Family.host, "clock_skew", None, message), message)
     is_wrong = abs(ahead) >= wrong_seconds
     return NodeCheckResult(
-        (found,) if is_wrong else (), gauges={"clock_ahead_seconds": round(ahead, 1)}, summary=message
+        (problem,) if is_wrong else (), gauges={"clock_ahead_seconds": round(ahead, 1)}, summary=message
     )
 
 

@@ -48,12 +48,12 @@ def look(place: CheckContext, state: State) -> NodeCheckResult:
     silent = answer.no_answer(TOOL)
     if silent:
         return NodeCheckResult(unclear=silent.reason)
-    said = f"{answer.text}\n{answer.errors}"
-    if _NO_ENGINE.search(said):
+    text = f"{answer.text}\n{answer.errors}"
+    if _NO_ENGINE.search(text):
         if not state.get("down"):
             return NodeCheckResult(unclear="the host engine does not answer", state={"down": True})
         return judge_engine(place.run(["systemctl", "is-enabled", *SERVICES], ASK_SECONDS))
-    if _WATCHES_OFF.search(said):
+    if _WATCHES_OFF.search(text):
         return _turned_on(place.run(dcgmi(place.config, *WATCH_ALL), ASK_SECONDS))
     return judge_health(answer.text, place)
 

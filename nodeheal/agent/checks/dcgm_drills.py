@@ -61,15 +61,15 @@ def _key(component: str | None, code: str) -> str:
 
 
 def _write(config: AgentConfig, notes: Notes) -> None:
-    told = json.dumps({"boot_id": config.boot_id(), "notes": notes})
-    replace_file(Path(config.dcgm_drills_file), told, FILE_MODE)
+    content = json.dumps({"boot_id": config.boot_id(), "notes": notes})
+    replace_file(Path(config.dcgm_drills_file), content, FILE_MODE)
 
 
 def _read(config: AgentConfig) -> Notes:
     try:
-        told = read_json(Path(config.dcgm_drills_file).read_text("utf-8"))
-        if told["boot_id"] != config.boot_id():
+        content = read_json(Path(config.dcgm_drills_file).read_text("utf-8"))
+        if content["boot_id"] != config.boot_id():
             return {}
-        return {str(key): None if until is None else float(until) for key, until in told["notes"].items()}
+        return {str(key): None if until is None else float(until) for key, until in content["notes"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}

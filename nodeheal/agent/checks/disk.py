@@ -36,27 +36,27 @@ def parse_mounts(text: str) -> list[MountEntry]:
     """Parse mounts, in order; where several share a mount point, the last one is visible. Source: proc_pid_mounts(5),
     fstab(5).
     """
-    found = {}
+    mounts = {}
     for line in text.splitlines():
         words = line.split()
         if len(words) >= 4 and not line.startswith("#"):
             device, point, kind, options = (_unescaped(word) for word in words[:4])
-            found[point] = MountEntry(device, point, kind, frozenset(options.split(",")))
-    return list(found.values())
+            mounts[point] = MountEntry(device, point, kind, frozenset(options.split(",")))
+    return list(mounts.values())
 
 
 def parse_mountinfo(text: str) -> list[MountEntry]:
     """Parse /proc/self/mountinfo; the options are those of the superblock. A single service can see a mount read-only,
     as with systemd's ProtectSystem=, while the disk is fine. Source: proc_pid_mountinfo(5).
     """
-    found = {}
+    mounts = {}
     for line in text.splitlines():
         view, _, system = line.partition(" - ")
         words, (kind, device, options, *_) = view.split(), [*system.split(), "", "", ""]
         if len(words) >= 6 and options:
             point = _unescaped(words[4])
-            found[point] = MountEntry(_unescaped(device), point, kind, frozenset(options.split(",")))
-    return list(found.values())
+            mounts[point] = MountEntry(_unescaped(device), point, kind, frozenset(options.split(",")))
+    return list(mounts.values())
 
 
 def _unescaped(word: str) -> str:

@@ -112,7 +112,7 @@ class _OpenFile:
 
     def last_banner(self, until: int) -> int | None:
         """Return where the last boot began between the cursor and `until`."""
-        found, position, rest = None, self.offset, b""
+        banner_at, position, rest = None, self.offset, b""
         start = self.offset
         while position < until:
             chunk = os.pread(self.descriptor, min(CHUNK_BYTES, until - position), position)
@@ -122,9 +122,9 @@ class _OpenFile:
             *complete, rest = (rest + chunk).split(b"\n")
             for content in complete:
                 if is_boot_banner(content):
-                    found = start
+                    banner_at = start
                 start += len(content) + 1
-        return start if rest and is_boot_banner(rest) else found
+        return start if rest and is_boot_banner(rest) else banner_at
 
 
 class FileTail:
@@ -155,10 +155,10 @@ class FileTail:
             status = os.stat(self._name)  # noqa: PTH116  # pathlib costs as much as the call itself
         except OSError:
             return True  # `read` reports the error
-        seen = (status.st_dev, status.st_ino, status.st_size)
-        if seen == self._seen and len(self._files) == 1:
+        file_state = (status.st_dev, status.st_ino, status.st_size)
+        if file_state == self._seen and len(self._files) == 1:
             return False
-        self._seen = seen
+        self._seen = file_state
         return True
 
     def read(self, now: float) -> Iterator[RawLine]:
@@ -256,14 +256,14 @@ class FileTail:
             return
         known = {current.identity, *(file.identity for file in self._files), *self._read_out}
         read_until = os.fstat(self._files[-1].descriptor).st_mtime_ns
-        found = []
+        candidates = []
         for candidate in self._path.parent.glob(f"{self._path.name}*"):
             with contextlib.suppress(OSError):  # it has just disappeared
                 status = candidate.stat()
                 is_new = status.st_mtime_ns > read_until and (status.st_dev, status.st_ino) not in known
                 if is_new and _ROTATED.fullmatch(candidate.name.removeprefix(self._path.name)):
-                    found.append((status.st_mtime_ns, candidate))
-        for _, candidate in sorted(found):
+                    candidates.append((status.st_mtime_ns, candidate))
+        for _, candidate in sorted(candidates):
             with contextlib.suppress(OSError):
                 yield _OpenFile.at(candidate)
 

@@ -49,12 +49,12 @@ def judge(expected: Expected, on_bus: tuple[str, ...], with_driver: tuple[str, .
     if len(registered) >= wanted:
         return NodeCheckResult(summary=summary)
     if with_driver is None:
-        told = "the driver is not loaded"
+        detail = "the driver is not loaded"
     elif unclaimed:
-        told = f"the driver has not registered {', '.join(unclaimed)}"
+        detail = f"the driver has not registered {', '.join(unclaimed)}"
     else:
-        told = f"{len(on_bus)} on the PCI bus"
-    message = f"{len(registered)} of {wanted} GPUs are there ({expected.by or 'as the bus shows'}): {told}"
+        detail = f"{len(on_bus)} on the PCI bus"
+    message = f"{len(registered)} of {wanted} GPUs are there ({expected.by or 'as the bus shows'}): {detail}"
     return NodeCheckResult((Problem(Finding(Family.host, CODE, None, message), message),), summary=summary)
 
 

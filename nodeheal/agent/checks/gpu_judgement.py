@@ -50,17 +50,17 @@ class Judgement:
 def judge(readings: Sequence[GpuReading], state: State, now: float, limit: Limit = default_limit) -> Judgement:
     """Judge all readings. `now`: monotonic seconds, which go on over restarts of the agent, as the state does."""
     answering = [reading for reading in readings if not reading.error]
-    told = [answer for reading in readings for answer in _told(reading)]
-    doubt = next((answer.text for answer in told if isinstance(answer, nvidia_smi_fields.Doubt)), "")
-    shown = [answer for answer in told if isinstance(answer, Problem)]
-    outright = [one for one in shown if one.finding.code not in _PASSING]
-    passing = [one for one in shown if one.finding.code in _PASSING]
-    passing += [one for reading in answering for one in _passing(reading, limit)]
+    answers = [answer for reading in readings for answer in _told(reading)]
+    doubt = next((answer.text for answer in answers if isinstance(answer, nvidia_smi_fields.Doubt)), "")
+    shown = [answer for answer in answers if isinstance(answer, Problem)]
+    outright = [fault for fault in shown if fault.finding.code not in _PASSING]
+    passing = [fault for fault in shown if fault.finding.code in _PASSING]
+    passing += [fault for reading in answering for fault in _passing(reading, limit)]
     links, kept = judge_links(answering, state, now, limit(NVLINK_CHECKSUM_ERRORS))
     joining = {reading.component for reading in answering if reading.joins_fabric}
-    for one in links:
-        if one.finding.component not in joining:  # until it has joined, its links train
-            (passing if one.finding.code in _PASSING else outright).append(one)
+    for fault in links:
+        if fault.finding.component not in joining:  # until it has joined, its links train
+            (passing if fault.finding.code in _PASSING else outright).append(fault)
     lasting, since = _lasting(passing, state, now, limit)
     problems = (*outright, *lasting)
     return Judgement(problems, doubt, {**kept, "since": since}, _healthy(readings, problems))
@@ -70,10 +70,10 @@ def _healthy(readings: Sequence[GpuReading], problems: Sequence[Problem]) -> dic
     """Return whether each GPU is healthy. A GPU whose driver state is missing or unclear is left out."""
     worst = {}
     for reading in readings:
-        found = [] if reading.health or reading.error else [Verdict.UNKNOWN]
-        found += [verdict_of(one.finding) for one in problems if one.finding.component == reading.component]
+        verdicts = [] if reading.health or reading.error else [Verdict.UNKNOWN]
+        verdicts += [verdict_of(fault.finding) for fault in problems if fault.finding.component == reading.component]
         is_unclear = any(isinstance(answer, nvidia_smi_fields.Doubt) for answer in _told(reading))
-        worst[reading.index] = max([*found, *[Verdict.UNKNOWN] * is_unclear], key=GRAVITY.index, default=Verdict.OK)
+        worst[reading.index] = max([*verdicts, *[Verdict.UNKNOWN] * is_unclear], key=GRAVITY.index, default=Verdict.OK)
     return {index: verdict is Verdict.OK for index, verdict in worst.items() if verdict is not Verdict.UNKNOWN}
 
 
@@ -147,11 +147,11 @@ def _passing(reading: GpuReading, limit: Limit) -> Iterator[Problem]:
     hottest = _less(reading.temperature_limit_celsius, margin)
     memory_hottest = _less(reading.memory_limit_celsius, margin)
     if _is_over(reading.temperature_celsius, hottest):
-        told = f"{reading.temperature_celsius:g} °C, the limit is {hottest:g} °C"
-        yield problem("TEMPERATURE_HIGH", reading.component, told)
+        message = f"{reading.temperature_celsius:g} °C, the limit is {hottest:g} °C"
+        yield problem("TEMPERATURE_HIGH", reading.component, message)
     elif _is_over(reading.memory_celsius, memory_hottest):
-        told = f"memory at {reading.memory_celsius:g} °C, the limit is {memory_hottest:g} °C"
-        yield problem("TEMPERATURE_HIGH", reading.component, told)
+        message = f"memory at {reading.memory_celsius:g} °C, the limit is {memory_hottest:g} °C"
+        yield problem("TEMPERATURE_HIGH", reading.component, message)
     if reading.is_busy:
         yield from _slow(reading, limit(GPU_LOW_CLOCK) / 100)
 
@@ -159,16 +159,16 @@ def _passing(reading: GpuReading, limit: Limit) -> Iterator[Problem]:
 def _slow(reading: GpuReading, low_clock: float) -> Iterator[Problem]:
     gpu = reading.component
     if _is_over(reading.pcie_width_most, reading.pcie_width):
-        told = f"PCIe link of {reading.pcie_width} lanes, {reading.pcie_width_most} are possible"
-        yield problem("PCIE_WIDTH_REDUCED", gpu, told)
+        message = f"PCIe link of {reading.pcie_width} lanes, {reading.pcie_width_most} are possible"
+        yield problem("PCIE_WIDTH_REDUCED", gpu, message)
     if _is_over(reading.pcie_generation_most, reading.pcie_generation):
-        told = f"PCIe link of generation {reading.pcie_generation}, {reading.pcie_generation_most} is possible"
-        yield problem("PCIE_GENERATION_REDUCED", gpu, told)
+        message = f"PCIe link of generation {reading.pcie_generation}, {reading.pcie_generation_most} is possible"
+        yield problem("PCIE_GENERATION_REDUCED", gpu, message)
     is_explained = reading.clock_reasons is None or reading.clock_reasons & _EXPLAINED
     low = low_clock * (reading.clock_most_mhz or 0.0)
     if _is_over(low, reading.clock_mhz) and not is_explained:
-        told = f"{reading.clock_mhz:g} of {reading.clock_most_mhz:g} MHz at {reading.utilisation_percent:g} % load"
-        yield problem("CLOCKS_LOW", gpu, told)
+        message = f"{reading.clock_mhz:g} of {reading.clock_most_mhz:g} MHz at {reading.utilisation_percent:g} % load"
+        yield problem("CLOCKS_LOW", gpu, message)
 
 
 def _less(limit: float | None, margin: float) -> float | None:
@@ -180,13 +180,15 @@ def _is_over(value: float | None, limit: float | None) -> bool:
 
 
 def _lasting(
-    found: Sequence[Problem], state: State, now: float, limit: Limit
+    passing: Sequence[Problem], state: State, now: float, limit: Limit
 ) -> tuple[list[Problem], dict[str, float]]:
     """Return the problems that every reading has shown for long enough, and when each was first seen."""
     before = numbers(state, "since")
-    since = {_key(one): before.get(_key(one), now) for one in found}
-    return [one for one in found if now - since[_key(one)] >= limit(_PASSING.get(one.finding.code, GPU_LASTING))], since
+    since = {_key(fault): before.get(_key(fault), now) for fault in passing}
+    return [
+        fault for fault in passing if now - since[_key(fault)] >= limit(_PASSING.get(fault.finding.code, GPU_LASTING))
+    ], since
 
 
-def _key(found: Problem) -> str:
-    return f"{found.finding.code} {found.finding.component}"
+def _key(fault: Problem) -> str:
+    return f"{fault.finding.code} {fault.finding.component}"

@@ -45,11 +45,11 @@ def looks(place: CheckContext, state: State, every_seconds: float) -> Iterator[N
         except pynvml.NVMLError as error:
             if nvml is not None:
                 nvml.close()
-            nvml, seen = None, _unusable(error, state)
+            nvml, result = None, _unusable(error, state)
         else:
-            seen = _seen(readings, events if tells_xids else Counter(), state, nvml.addresses, place.config.limit)
-        state = seen.state
-        yield without_duplicates(seen, place)
+            result = _seen(readings, events if tells_xids else Counter(), state, nvml.addresses, place.config.limit)
+        state = result.state
+        yield without_duplicates(result, place)
         events = _events(nvml, due_at)
 
 
@@ -119,8 +119,8 @@ def _xid(event: GpuEvent, count: int) -> Problem:
 def _known(place: CheckContext, state: State) -> list[str]:
     """Return the GPUs' addresses from earlier readings, else in the driver's order, which NVML shares."""
     known = state.get("known")
-    told = known if isinstance(known, list) else []
-    return [str(before or now) for before, now in zip_longest(told, gpus_with_driver(place), fillvalue="")]
+    addresses = known if isinstance(known, list) else []
+    return [str(before or now) for before, now in zip_longest(addresses, gpus_with_driver(place), fillvalue="")]
 
 
 def _reads_kernel_log(place: CheckContext) -> bool:

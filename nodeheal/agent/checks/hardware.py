@@ -56,8 +56,8 @@ class Expected:
 
 def instance_type(place: CheckContext) -> str:
     """Return the EC2 instance type from the machine's firmware; empty elsewhere."""
-    said = text_of(place.sys / "class/dmi/id/product_name")
-    return said if _TYPE.fullmatch(said) else ""
+    product = text_of(place.sys / "class/dmi/id/product_name")
+    return product if _TYPE.fullmatch(product) else ""
 
 
 def gpus_of(kind: str) -> int:

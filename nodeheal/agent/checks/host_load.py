@@ -31,28 +31,28 @@ def parse_cpu(text: str) -> dict[str, int]:
 
 def parse_network(text: str) -> dict[str, tuple[int, int]]:
     """Bytes received and sent, by interface."""
-    found = {}
+    counts = {}
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
         words = rest.split()
         if colon and len(words) >= 9 and words[0].isdecimal() and words[8].isdecimal():
-            found[name.strip()] = (int(words[0]), int(words[8]))
-    return found
+            counts[name.strip()] = (int(words[0]), int(words[8]))
+    return counts
 
 
 def parse_disks(text: str) -> dict[str, tuple[int, int]]:
     """Return bytes read and written by block device: disks, partitions, and devices built on them."""
-    found = {}
+    counts = {}
     for line in text.splitlines():
         words = line.split()
         if len(words) >= 10 and words[5].isdecimal() and words[9].isdecimal():
-            found[words[2]] = (int(words[5]) * _SECTOR_BYTES, int(words[9]) * _SECTOR_BYTES)
-    return found
+            counts[words[2]] = (int(words[5]) * _SECTOR_BYTES, int(words[9]) * _SECTOR_BYTES)
+    return counts
 
 
 def gauges(before: Counts, now: Counts, seconds: float) -> dict[str, float]:
     """Return the growth over these seconds as shares and rates, without what cannot be compared."""
-    busy, ticks = (_growth(before, now, "cpu", one) for one in ("busy", "all"))
+    busy, ticks = (_growth(before, now, "cpu", prefix) for prefix in ("busy", "all"))
     measured = {"cpu_used_percent": 100.0 * busy / ticks} if ticks and busy is not None else {}
     grown = {kind: _growth(before, now, kind) for kind in _RATES}
     rates = {f"{kind}_bytes_per_second": count / seconds for kind, count in grown.items() if count is not None}
@@ -65,7 +65,7 @@ def _growth(before: Counts, now: Counts, kind: str, only: str = "") -> int | Non
     """
     then = before.get(kind, {})
     grown = [count - then[name] for name, count in now.get(kind, {}).items() if name in then and name.startswith(only)]
-    return sum(one for one in grown if one >= 0) if grown else None
+    return sum(growth for growth in grown if growth >= 0) if grown else None
 
 
 def _look(place: CheckContext, state: State) -> NodeCheckResult:
@@ -87,7 +87,7 @@ def _counted(place: CheckContext) -> Counts:
     network, disks = parse_network(_text(place.proc / "net/dev")), parse_disks(_text(place.proc / "diskstats"))
     network = {name: both for name, both in network.items() if (place.sys / "class/net" / name / "device").exists()}
     disks = {name: both for name, both in disks.items() if (place.sys / "block" / name / "device").exists()}
-    columns = [{name: both[i] for name, both in one.items()} for one in (network, disks) for i in (0, 1)]
+    columns = [{name: both[i] for name, both in devices.items()} for devices in (network, disks) for i in (0, 1)]
     return {"cpu": parse_cpu(_text(place.proc / "stat")), **dict(zip(_RATES, columns, strict=True))}
 
 
@@ -97,7 +97,7 @@ def _remembered(state: State) -> tuple[Counts, float]:
     if not isinstance(at, (int, float)) or not isinstance(counted, dict):
         return {}, 0.0
     kinds = {kind: devices for kind, devices in counted.items() if isinstance(devices, dict)}
-    known = {kind: {name: n for name, n in one.items() if isinstance(n, int)} for kind, one in kinds.items()}
+    known = {kind: {name: n for name, n in devices.items() if isinstance(n, int)} for kind, devices in kinds.items()}
     return known, float(at)
 
 

@@ -92,9 +92,9 @@ class JournalLog:
         self._go_on_behind(lines)
 
     def _told(self, lines: Sequence[bytes], seen_at: datetime, is_history: bool = False) -> Iterator[FindingOccurrence]:
-        said = _words_of(lines)
-        last = dict(zip(said, lines, strict=True))
-        meanings, count = self._understand(last), Counter(said)
+        phrases = _words_of(lines)
+        last = dict(zip(phrases, lines, strict=True))
+        meanings, count = self._understand(last), Counter(phrases)
         for words, (boot_id, text, finding) in meanings.items():
             entry = parse_journal_entry(last[words])
             position = entry.cursor if entry else ""
@@ -136,9 +136,9 @@ class JournalLog:
         known = {words: self._known[words] for words in lines if words in self._known} | learnt
         if len(self._known) + len(learnt) > KNOWN_WORDS:
             self._known.clear()
-        lasting = ((words, told) for words, told in known.items() if is_independent(words))
+        lasting = ((words, meaning) for words, meaning in known.items() if is_independent(words))
         self._known.update(islice(lasting, KNOWN_WORDS))
-        return {words: told for words in lines if (told := known.get(words)) is not None}
+        return {words: meaning for words in lines if (meaning := known.get(words)) is not None}
 
     def _meaning(self, line: bytes) -> _Told | None:
         entry = parse_journal_entry(line)

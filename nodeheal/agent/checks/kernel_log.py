@@ -96,7 +96,7 @@ class _FileLog:
         self.lines = 0
         if not self._tail.has_news():
             return
-        told: dict[tuple[_Words, bool], _Seen] = {}
+        groups: dict[tuple[_Words, bool], _Seen] = {}
         known, lines = self._known, 0
         for line in self._tail.read(now):
             lines += 1
@@ -104,17 +104,17 @@ class _FileLog:
             finding = known[words] if words in known else self._learn(words, line.content)
             if finding is not None:
                 key = (words, line.is_history)
-                seen = told.get(key)
-                if seen is None:
-                    told[key] = _Seen(finding, line, line)
+                group = groups.get(key)
+                if group is None:
+                    groups[key] = _Seen(finding, line, line)
                 else:
-                    seen.last, seen.again = line, seen.again + 1
+                    group.last, group.again = line, group.again + 1
         self.lines = lines
         self._trouble.note(self._tail.trouble, now)
-        for seen in told.values():
-            yield self._observation(seen.finding, seen.first, seen_at)
-            if seen.again:
-                yield self._observation(seen.finding, seen.last, seen_at, seen.again)
+        for group in groups.values():
+            yield self._observation(group.finding, group.first, seen_at)
+            if group.again:
+                yield self._observation(group.finding, group.last, seen_at, group.again)
 
     def _observation(self, finding: Finding, line: RawLine, seen_at: datetime, count: int = 1) -> FindingOccurrence:
         boot_id = self._tail.history_boot_id if line.is_history else self._boot_id
@@ -182,10 +182,10 @@ class _KmsgLog:
         news = bisect_right(records, self._reader.history_until, key=itemgetter(0))
         for is_history, part in ((True, records[:news]), (False, records[news:])):
             for finding, count, last in self._told(part):
-                head, _, said = last.partition(b";")
+                head, _, message = last.partition(b";")
                 _, sequence, after, *_ = head.split(b",")
                 at = seen_at - _since(after, now) if is_history else seen_at
-                text = clip(said.partition(b"\n")[0].decode("utf-8", "replace"))
+                text = clip(message.partition(b"\n")[0].decode("utf-8", "replace"))
                 yield FindingOccurrence(finding, self._boot_id, sequence.decode(), text, at, count, is_history)
 
     def _told(self, records: Sequence[tuple[int, bytes]]) -> Iterable[tuple[Finding, int, bytes]]:
@@ -193,8 +193,8 @@ class _KmsgLog:
         last: dict[_Words, bytes] = {}
         count: dict[_Words, int] = {}
         for _, raw in records:
-            head, _, said = raw.partition(b";")
-            words = (head[: head.find(b",")], said)  # source and message
+            head, _, message = raw.partition(b";")
+            words = (head[: head.find(b",")], message)  # source and message
             last[words] = raw
             count[words] = count.get(words, 0) + 1
         for words, raw in last.items():
@@ -250,8 +250,8 @@ class KernelLogCheck:
         reported, self._leftover = self._leftover, []
         for log in self._logs:
             for observation in log.observations(now, seen_at):
-                found = self._pci.place(observation.finding, now)
-                placed = observation if found is observation.finding else replace(observation, finding=found)
+                finding = self._pci.place(observation.finding, now)
+                placed = observation if finding is observation.finding else replace(observation, finding=finding)
                 reported += self._repeats.admit(placed, now)
         self._note_pace(now)
         reported += self._repeats.expire(now)
@@ -277,10 +277,10 @@ class KernelLogCheck:
         """Seconds to let lines accumulate, so that a turn reads many. 0: lines come slowly, or more are available
         already.
         """
-        told = [log for log in self._logs if log.breath_seconds]
-        if self._polled_at >= self._storm_until or any(log.lines >= RECORDS_A_TURN for log in told):
+        logs = [log for log in self._logs if log.breath_seconds]
+        if self._polled_at >= self._storm_until or any(log.lines >= RECORDS_A_TURN for log in logs):
             return 0.0
-        return min(log.breath_seconds for log in told)
+        return min(log.breath_seconds for log in logs)
 
     def _note_pace(self, now: float) -> None:
         self._polled_at = now
@@ -330,8 +330,8 @@ def _is_there(path: str, was_read_before: bool) -> bool:
 
 def _since(after: bytes, now: float) -> timedelta:
     """Seconds since a record. `after`: microseconds since boot, by a clock that may drift a little."""
-    said = int(after) / 1e6 if after.isdigit() else now
-    return timedelta(seconds=max(0.0, now - said))
+    at = int(after) / 1e6 if after.isdigit() else now
+    return timedelta(seconds=max(0.0, now - at))
 
 
 def _of_boot(saved: object, boot_id: str) -> object:

@@ -70,9 +70,9 @@ def _suspicion(condition: Mapping[str, Any], since: datetime) -> Problem | None:
     bad = "False" if kind in _GOOD_WHEN_TRUE else "True"
     if is_ours or condition.get("status") != bad or _time(condition.get("lastTransitionTime")) < since:
         return None
-    said = f"{condition.get('reason', '')}: {condition.get('message', '')}"
+    detail = f"{condition.get('reason', '')}: {condition.get('message', '')}"
     return Problem(
-        Finding(Family.host, "node_condition", kind, f"{kind} is {bad}"), f"{kind} is {bad}, {said}"[:_WORDS]
+        Finding(Family.host, "node_condition", kind, f"{kind} is {bad}"), f"{kind} is {bad}, {detail}"[:_WORDS]
     )
 
 
@@ -81,8 +81,8 @@ def _undone(node: Object) -> Iterator[Problem]:
     spec = node.get("spec", {})
     keys = [taint.get("key") for taint in spec.get("taints") or ()]
     if names.KUBERNETES_TAINT in keys and not spec.get("unschedulable"):
-        told = f"the node was uncordoned, and has nodeheal's taint {names.KUBERNETES_TAINT} still"
-        yield Problem(Finding(Family.host, "isolation_undone", None, told), told)
+        message = f"the node was uncordoned, and has nodeheal's taint {names.KUBERNETES_TAINT} still"
+        yield Problem(Finding(Family.host, "isolation_undone", None, message), message)
 
 
 def _time(text: object) -> datetime:

@@ -19,8 +19,8 @@ def parse_pressure(text: str) -> float | None:
     """Return the percentage of the last minute in which every task waited for memory; None where the text is
     not valid.
     """
-    found = _FULL.search(text)
-    return float(found[1]) if found else None
+    match = _FULL.search(text)
+    return float(match[1]) if match else None
 
 
 def parse_used_percent(text: str) -> float | None:

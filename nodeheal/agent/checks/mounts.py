@@ -71,10 +71,10 @@ def _look(place: CheckContext, state: State) -> NodeCheckResult:
         elif not capacity.is_elastic:
             gauges[f"mount_used_percent:{point}"] = capacity.used_percent
             if capacity.used_percent >= full_percent:
-                told = f"{point} is {capacity.used_percent:.1f} % full, the limit is {full_percent:g} %"
-                problems.append(_problem("mount_full", point, told))
-    said = ", ".join(_shown(point, gauges) for point in place.config.mounts)
-    return NodeCheckResult(tuple(problems), doubts=doubts, state={"patience": patience}, gauges=gauges, summary=said)
+                message = f"{point} is {capacity.used_percent:.1f} % full, the limit is {full_percent:g} %"
+                problems.append(_problem("mount_full", point, message))
+    summary = ", ".join(_shown(point, gauges) for point in place.config.mounts)
+    return NodeCheckResult(tuple(problems), doubts=doubts, state={"patience": patience}, gauges=gauges, summary=summary)
 
 
 def _shown(point: str, gauges: Mapping[str, float]) -> str:

@@ -41,16 +41,16 @@ def why_not(place: CheckContext) -> str:
 def look(place: CheckContext, state: State) -> NodeCheckResult:
     """Read the tree, and rarely run the tool: until its next run, devices that it missed stay missing."""
     expected = expected_neuron_devices(place)
-    seen = judge(read_tree(_roots(place)), expected, state)
-    told, asked_at, now = _told_by_tool(state), state.get("asked_at"), time.monotonic()
+    result = judge(read_tree(_roots(place)), expected, state)
+    misses, asked_at, now = _told_by_tool(state), state.get("asked_at"), time.monotonic()
     if not isinstance(asked_at, (int, float)) or now - asked_at >= LIST_EVERY_SECONDS:
         answer = place.run(LIST_COMMAND, LIST_SECONDS)
-        found = tuple(_missing(parse_neuron(answer.text, expected.count)))
-        told, asked_at = {problem.finding.component: problem.evidence for problem in found}, now
-    known = {problem.finding.component for problem in seen.problems}
-    more = [_missed(component, message) for component, message in told.items() if component not in known]
-    kept = {**seen.state, "asked_at": asked_at, "told_by_tool": list(told.items())}
-    return replace(seen, problems=(*seen.problems, *more), state=kept, accelerators=accelerators(_roots(place)))
+        problems = tuple(_missing(parse_neuron(answer.text, expected.count)))
+        misses, asked_at = {problem.finding.component: problem.evidence for problem in problems}, now
+    known = {problem.finding.component for problem in result.problems}
+    more = [_missed(component, message) for component, message in misses.items() if component not in known]
+    kept = {**result.state, "asked_at": asked_at, "told_by_tool": list(misses.items())}
+    return replace(result, problems=(*result.problems, *more), state=kept, accelerators=accelerators(_roots(place)))
 
 
 def judge(tree: Mapping[str, str], expected: Expected, state: State) -> NodeCheckResult:
@@ -85,7 +85,7 @@ def read_tree(roots: Sequence[Path]) -> dict[str, str]:
 def accelerators(roots: Sequence[Path]) -> tuple[Accelerator, ...]:
     """Read what each device of the first existing tree is."""
     devices = next(filter(None, (list(root.glob("neuron[0-9]*")) for root in roots)), [])
-    numbered = {int(found[1]): device for device in devices if (found := _DEVICE.fullmatch(device.name))}
+    numbered = {int(match[1]): device for device in devices if (match := _DEVICE.fullmatch(device.name))}
     return tuple(
         Accelerator(
             index=index,

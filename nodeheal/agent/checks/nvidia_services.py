@@ -80,17 +80,17 @@ def _module(place: CheckContext) -> str:
 
 def module_version(text: str) -> str:
     """Return the version of the loaded module; empty where it does not state one."""
-    found = _MODULE.search(f"{text}\n")
-    return found[1] if found else ""
+    match = _MODULE.search(f"{text}\n")
+    return match[1] if match else ""
 
 
 def library_versions(folders: tuple[Path, ...]) -> frozenset[str]:
     """Return the versions of the installed library; there may be two during a package upgrade."""
-    found = set()
+    versions = set()
     for folder in folders:
         matches = [_LIBRARY.fullmatch(path.name) for path in folder.glob("libnvidia-ml.so.*")]
-        found |= {match[1] for match in matches if match}
-    return frozenset(found)
+        versions |= {match[1] for match in matches if match}
+    return frozenset(versions)
 
 
 def _mismatch(module: str, libraries: frozenset[str]) -> Iterator[Problem]:

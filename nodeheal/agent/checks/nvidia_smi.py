@@ -33,10 +33,10 @@ def why_not(place: CheckContext) -> str:
 
 def look(place: CheckContext, _: State) -> NodeCheckResult:
     """Run nvidia-smi and judge its output."""
-    seen = _asked(place)
+    result = _asked(place)
     names = place.config.checks
     is_beside = (names is None or gpu_state.CHECK.name in names) and _has_library()
-    return without_duplicates(_left_over(seen) if is_beside else seen, place)
+    return without_duplicates(_left_over(result) if is_beside else result, place)
 
 
 def _has_library() -> bool:
@@ -51,8 +51,8 @@ def _has_library() -> bool:
 
 def _left_over(look: NodeCheckResult) -> NodeCheckResult:
     """Drop the problems that gpu_state reports, too."""
-    mine = tuple(one for one in look.problems if one.finding == HANG or one.finding.code == _ERR_FIELD)
-    others = sorted({one.finding.code for one in look.problems if one not in mine})
+    mine = tuple(problem for problem in look.problems if problem.finding == HANG or problem.finding.code == _ERR_FIELD)
+    others = sorted({problem.finding.code for problem in look.problems if problem not in mine})
     pointer = f"{', '.join(others)}: see {gpu_state.CHECK.name}" if others else ""
     return replace(look, problems=mine, unclear="; ".join(filter(None, (look.unclear, pointer))))
 

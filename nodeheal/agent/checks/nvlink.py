@@ -43,12 +43,12 @@ def _down(readings: Sequence[GpuReading], up_before: dict[str, set[int]]) -> Ite
         should = up_before.get(reading.component, set())
         if is_switched:
             should = should | {
-                link for link in reading.links if sum(link in _up(one) for one in linked) * 2 > len(linked)
+                link for link in reading.links if sum(link in _up(other) for other in linked) * 2 > len(linked)
             }
         down = sorted(link for link in should if reading.links.get(link) is False)
         if down:
-            told = f"NVLink {', '.join(map(str, down))} of {len(reading.links)} is down"
-            yield problem("NVLINK_DOWN", reading.component, told)
+            message = f"NVLink {', '.join(map(str, down))} of {len(reading.links)} is down"
+            yield problem("NVLINK_DOWN", reading.component, message)
 
 
 def _rising(readings: Sequence[GpuReading], state: State, now: float, checksum_errors: float) -> Iterator[Problem]:
@@ -65,8 +65,8 @@ def _rising(readings: Sequence[GpuReading], state: State, now: float, checksum_e
         many = checksum_errors * seconds
         bad = [kind for kind, rise in rises.items() if rise > 0 and (kind not in CHECKSUMS or rise >= many)]
         if bad:
-            told = ", ".join(f"{rises[kind]:g} {kind} errors" for kind in sorted(bad))
-            yield problem("NVLINK_ERRORS", reading.component, f"{told} of its NVLinks in {seconds:.0f} s")
+            counts = ", ".join(f"{rises[kind]:g} {kind} errors" for kind in sorted(bad))
+            yield problem("NVLINK_ERRORS", reading.component, f"{counts} of its NVLinks in {seconds:.0f} s")
 
 
 def _up(reading: GpuReading) -> set[int]:

@@ -50,8 +50,8 @@ class Nvml:
 
     def users(self) -> frozenset[int]:
         """Return the processes that use a GPU."""
-        found = [self._users(index) for index in self._indices()]
-        return frozenset[int]().union(*found)
+        pids = [self._users(index) for index in self._indices()]
+        return frozenset[int]().union(*pids)
 
     def wait(self, seconds: float) -> GpuEvent | None:
         """Wait for the next event of the GPUs that have been read; None where none comes in time."""
@@ -82,7 +82,7 @@ class Nvml:
 
     def _users(self, index: int) -> set[int]:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        return {int(one.pid) for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+        return {int(process.pid) for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
 
     def _stop_listening(self) -> None:
         events, self._events = self._events, None
@@ -117,8 +117,8 @@ class Nvml:
         return events
 
     def _component_of(self, device: Any) -> str:
-        found = [index for index, gpu in self._gpus.items() if _address(gpu.handle) == _address(device)]
-        return self._name(found[0]) if found else "an unknown GPU"
+        indices = [index for index, gpu in self._gpus.items() if _address(gpu.handle) == _address(device)]
+        return self._name(indices[0]) if indices else "an unknown GPU"
 
     def _name(self, index: int) -> str:
         return self._names.get(index) or f"GPU {index}"

@@ -115,7 +115,7 @@ class Gpu:
 
     def read(self) -> GpuReading:
         """Read all available values. Clocks and PCIe are read under load only: they are low on an idle GPU."""
-        told, links = self._fields(), self._links()
+        fields, links = self._fields(), self._links()
         temperature = self._ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU, is_vital=True)
         power, memory = self._ask(pynvml.nvmlDeviceGetPowerUsage), self._ask(pynvml.nvmlDeviceGetMemoryInfo)
         rates, reasons = self._ask(pynvml.nvmlDeviceGetUtilizationRates), self._clock_reasons()
@@ -126,39 +126,39 @@ class Gpu:
             uuid=self.uuid,
             serial=self.serial,
             model=self.model,
-            health=self._health(told, reasons),
+            health=self._health(fields, reasons),
             temperature_celsius=temperature,
             temperature_limit_celsius=self._limits[0],
-            memory_celsius=told.get(_MEMORY_CELSIUS),
+            memory_celsius=fields.get(_MEMORY_CELSIUS),
             memory_limit_celsius=self._limits[1],
             power_watts=None if power is None else power / 1000,
             utilisation_percent=None if rates is None else float(rates.gpu),
             memory_used_mib=None if memory is None else round(memory.used / _MIB, 1),
             memory_mib=None if memory is None else memory.total // _MIB,
-            rows_remapped=sum(told[field] for field in _REMAPPED) if told.keys() >= {*_REMAPPED} else None,
-            ecc_uncorrected=told.get(pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL),
+            rows_remapped=sum(fields[field] for field in _REMAPPED) if fields.keys() >= {*_REMAPPED} else None,
+            ecc_uncorrected=fields.get(pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL),
             clock_reasons=reasons,
             links=links,
             has_switch=self._leads_to_switch(links),
-            link_errors={name: told[field] for field, name in _LINK_ERRORS.items() if links and field in told},
+            link_errors={name: fields[field] for field, name in _LINK_ERRORS.items() if links and field in fields},
             **(self._working() if rates is not None and rates.gpu >= BUSY_PERCENT else {}),
         )
 
     def _fields(self) -> dict[int, int]:
-        told: dict[int, int] = {}
+        fields: dict[int, int] = {}
         for value in self._ask(pynvml.nvmlDeviceGetFieldValues, _FIELDS) or ():
             if value.nvmlReturn in _GONE:
                 raise Gone(_GONE[value.nvmlReturn])
             if value.nvmlReturn == 0 and value.valueType < len(_MEMBERS):
                 number = int(getattr(value.value, _MEMBERS[value.valueType]))
                 if 0 <= number < _LARGEST:  # all bits set stands for "not available"
-                    told[int(value.fieldId)] = number
-        return told
+                    fields[int(value.fieldId)] = number
+        return fields
 
-    def _health(self, told: dict[int, int], reasons: int | None) -> dict[str, str]:
-        health = {name: str(told[field]) for field, name in _HEALTH.items() if field in told}
-        if _RECOVERY_ACTION in told:
-            action = told[_RECOVERY_ACTION]
+    def _health(self, fields: dict[int, int], reasons: int | None) -> dict[str, str]:
+        health = {name: str(fields[field]) for field, name in _HEALTH.items() if field in fields}
+        if _RECOVERY_ACTION in fields:
+            action = fields[_RECOVERY_ACTION]
             health["gpu_recovery_action"] = _name(_ACTIONS, action)
         if reasons is not None:
             health[_CLOCK_REASONS] = f"0x{reasons:x}"
@@ -171,14 +171,14 @@ class Gpu:
         if fabric is None:
             return {}
         mask = fabric.healthMask
-        told = {f"health/{name}": _name(words, mask >> at & _TWO_BITS) for name, (at, words) in _FABRIC_FLAGS.items()}
+        facts = {f"health/{name}": _name(words, mask >> at & _TWO_BITS) for name, (at, words) in _FABRIC_FLAGS.items()}
         configuration = mask >> _CONFIGURATION_SHIFT & _CONFIGURATION_BITS
-        told["health/incorrect_configuration"] = _name(_CONFIGURATIONS, configuration)
-        told["health/summary"] = _name(_SUMMARIES, getattr(fabric, "healthSummary", 0))
-        told["state"] = _name(_STATES, fabric.state)
+        facts["health/incorrect_configuration"] = _name(_CONFIGURATIONS, configuration)
+        facts["health/summary"] = _name(_SUMMARIES, getattr(fabric, "healthSummary", 0))
+        facts["state"] = _name(_STATES, fabric.state)
         if fabric.state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:  # until then the status has no meaning
-            told["status"] = "Success" if fabric.status == 0 else f"error {fabric.status}"
-        return {f"fabric/{name}": word for name, word in told.items()}
+            facts["status"] = "Success" if fabric.status == 0 else f"error {fabric.status}"
+        return {f"fabric/{name}": word for name, word in facts.items()}
 
     def _flags(self) -> Iterator[tuple[str, int]]:
         """Return the yes-or-no values in nvidia-smi's words."""
@@ -239,9 +239,9 @@ class Gpu:
             )
         return bool(self._has_switch)
 
-    def _fill(self, call: Callable[..., object], told: _Answer) -> _Answer | None:
+    def _fill(self, call: Callable[..., object], structure: _Answer) -> _Answer | None:
         """Call a function that fills a structure by reference, which the Python package leaves to the caller."""
-        return told if self._ask(call, ctypes.byref(told)) is not None else None  # type: ignore[arg-type]
+        return structure if self._ask(call, ctypes.byref(structure)) is not None else None  # type: ignore[arg-type]
 
     def _ask(self, call: Callable[..., _Answer], *arguments: object, is_vital: bool = False) -> _Answer | None:
         """Call NVML. Returns None for a value that is not available. Every GPU has what `is_vital`."""
@@ -253,8 +253,8 @@ class Gpu:
             return None
 
 
-def _text(told: str | bytes) -> str:
-    return told.decode("ascii", "replace") if isinstance(told, bytes) else told
+def _text(answer: str | bytes) -> str:
+    return answer.decode("ascii", "replace") if isinstance(answer, bytes) else answer
 
 
 def _name(words: Sequence[str], number: int) -> str:

@@ -80,37 +80,37 @@ def ask(name: str, config: AgentConfig) -> Said:
 
 def parse_own(printed: bytes) -> Said:
     """Parse the output of an operator's own check. Raises CheckBroken, with the reason."""
-    said = _object(printed)
-    for key, value in said.items():
+    fields = _object(printed)
+    for key, value in fields.items():
         if key not in _KEYS:
             raise CheckBroken(f"it prints the unknown key {key!r:.40}; known are {', '.join(_KEYS)}")
         if not isinstance(value, str):
             raise CheckBroken(f"{key!r} must be text")
-    verdict = said.get("verdict")
+    verdict = fields.get("verdict")
     if verdict not in tuple(Verdict):
         raise CheckBroken(f"'verdict' must be one of {', '.join(Verdict)}, not {verdict!r:.40}")
     is_wrong = verdict in _WRONG
     required = {"code": is_wrong, "reason": verdict != Verdict.OK}
-    for key in (key for key, must in required.items() if must and not said.get(key)):
+    for key in (key for key, must in required.items() if must and not fields.get(key)):
         raise CheckBroken(f"{verdict} needs {key!r}")
-    for key in (key for key in ("code", "component") if key in said and not is_wrong):
+    for key in (key for key in ("code", "component") if key in fields and not is_wrong):
         raise CheckBroken(f"{verdict} has no {key!r}")
-    code, component = said.get("code", ""), said.get("component")
+    code, component = fields.get("code", ""), fields.get("component")
     if is_wrong and not re.fullmatch(OWN_CODE, code):
         raise CheckBroken(f"'code' must be of the form {OWN_CODE.strip('^$')}, not {code!r:.80}")
     if component is not None and not 0 < len(component) <= _COMPONENT_CHARACTERS:
         raise CheckBroken(f"'component' must have 1 to {_COMPONENT_CHARACTERS} characters")
-    return Said(Verdict(verdict), code, component and word(component), _clean(said.get("reason", "")))
+    return Said(Verdict(verdict), code, component and word(component), _clean(fields.get("reason", "")))
 
 
-def look_of(name: str, said: Said) -> NodeCheckResult:
+def look_of(name: str, answer: Said) -> NodeCheckResult:
     """Convert it into a result. The family is always `own`: no file can report a fault of the catalog."""
-    if said.verdict is Verdict.UNKNOWN:
-        return NodeCheckResult(unclear=said.reason)
-    if said.verdict is Verdict.OK:
-        return NodeCheckResult(summary=said.reason)
-    finding = Finding(Family.own, name, said.component, said.reason, said.code, verdict=said.verdict)
-    return NodeCheckResult((Problem(finding, said.reason),))
+    if answer.verdict is Verdict.UNKNOWN:
+        return NodeCheckResult(unclear=answer.reason)
+    if answer.verdict is Verdict.OK:
+        return NodeCheckResult(summary=answer.reason)
+    finding = Finding(Family.own, name, answer.component, answer.reason, answer.code, verdict=answer.verdict)
+    return NodeCheckResult((Problem(finding, answer.reason),))
 
 
 def _object(printed: bytes) -> dict[str, str]:
@@ -118,14 +118,14 @@ def _object(printed: bytes) -> dict[str, str]:
     if not printed.strip():
         raise CheckBroken("it prints nothing")
     try:
-        said = read_json(printed.decode("utf-8"), object_pairs_hook=_each_once)
+        answer = read_json(printed.decode("utf-8"), object_pairs_hook=_each_once)
     except CheckBroken:
         raise
     except ValueError as error:
         raise CheckBroken(f"it does not print one JSON object: {str(error).partition(':')[0]:.80}") from None
-    if not isinstance(said, dict):
+    if not isinstance(answer, dict):
         raise CheckBroken("it does not print one JSON object")
-    return said
+    return answer
 
 
 def _each_once(pairs: list[tuple[str, str]]) -> Mapping[str, str]:
@@ -137,7 +137,7 @@ def _each_once(pairs: list[tuple[str, str]]) -> Mapping[str, str]:
 
 def _clean(text: str) -> str:
     """Clean a text for logs and emails: one line of printable characters, bounded."""
-    return clip("".join(one if one.isprintable() else " " for one in text).strip(), CHECK_CHARACTERS)
+    return clip("".join(character if character.isprintable() else " " for character in text).strip(), CHECK_CHARACTERS)
 
 
 def _why_not(name: str, place: CheckContext) -> str:
@@ -164,10 +164,10 @@ def _trial(name: str, place: CheckContext) -> str:
 
 def _names(config: AgentConfig) -> list[str]:
     """Return the names of suitable files and of those with settings, in order."""
-    found = set(config.own_checks)
+    file_names = set(config.own_checks)
     with contextlib.suppress(OSError):  # the check of the folder reports the reason
-        found |= {file.name for file in Path(config.checks_dir).iterdir() if is_name(PREFIX + file.name)}
-    return sorted(found)
+        file_names |= {file.name for file in Path(config.checks_dir).iterdir() if is_name(PREFIX + file.name)}
+    return sorted(file_names)
 
 
 def _refused(config: AgentConfig) -> Iterator[str]:

@@ -129,7 +129,7 @@ def _started(file: Path, user: tuple[int, int] | None) -> "subprocess.Popen[byte
 
 def _read_until_its_end(pid: int, out: _Pipe, errors: _Pipe, until: float) -> bool:
     """Read until it has ended. Returns whether that was before the deadline and within the output limit."""
-    open_ones = {one.descriptor: one for one in (out, errors)}
+    open_ones = {pipe.descriptor: pipe for pipe in (out, errors)}
     news = select.poll()
     for descriptor in open_ones:
         news.register(descriptor, select.POLLIN)

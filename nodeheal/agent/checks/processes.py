@@ -51,12 +51,12 @@ def _look(place: CheckContext, state: State) -> NodeCheckResult:
     processes = list(_processes(place.proc))
     kept = state.get("waiting")
     before = kept if isinstance(kept, Mapping) else {}
-    asleep = [one for one in processes if one.state == "D" and not one.is_kernel]
-    asleep = sorted(asleep, key=lambda one: one.pid)[:REMEMBERED]
-    waiting = {_key(one): _switches(place.proc / str(one.pid)) for one in asleep}
-    stuck = [one for one in asleep if before.get(_key(one)) == waiting[_key(one)]]
+    asleep = [process for process in processes if process.state == "D" and not process.is_kernel]
+    asleep = sorted(asleep, key=lambda process: process.pid)[:REMEMBERED]
+    waiting = {_key(process): _switches(place.proc / str(process.pid)) for process in asleep}
+    stuck = [process for process in asleep if before.get(_key(process)) == waiting[_key(process)]]
     holders, unknown = _sorted_out(place, stuck)
-    zombies = [one for one in processes if one.state == "Z"]
+    zombies = [process for process in processes if process.state == "Z"]
     return NodeCheckResult(
         tuple(_judge(holders, zombies, place.config.limit(ZOMBIES))),
         unclear=f"it is not known whether blocked processes have an accelerator open: {_named(unknown)}"
@@ -70,14 +70,15 @@ def _look(place: CheckContext, state: State) -> NodeCheckResult:
 def _sorted_out(place: CheckContext, stuck: list[Process]) -> tuple[list[Process], list[Process]]:
     """Return those that have an accelerator open, and those for which that is not known."""
     users = gpu_users(place) if stuck else None
-    held = {one.pid: holds_accelerator(place.proc / str(one.pid), users) for one in stuck}
-    return [one for one in stuck if held[one.pid]], [one for one in stuck if held[one.pid] is None]
+    held = {process.pid: holds_accelerator(place.proc / str(process.pid), users) for process in stuck}
+    holders = [process for process in stuck if held[process.pid]]
+    return holders, [process for process in stuck if held[process.pid] is None]
 
 
 def _judge(holders: list[Process], zombies: list[Process], most_zombies: float) -> Iterator[Problem]:
     if holders:
-        told = f"blocked since the last check, without running, with an accelerator open: {_named(holders)}"
-        yield _problem("d_state_processes", told)
+        message = f"blocked since the last check, without running, with an accelerator open: {_named(holders)}"
+        yield _problem("d_state_processes", message)
     if len(zombies) >= most_zombies:
         yield _problem(
             "zombie_processes",
@@ -88,9 +89,9 @@ def _judge(holders: list[Process], zombies: list[Process], most_zombies: float) 
 def _processes(proc: Path) -> Iterator[Process]:
     for folder in proc.iterdir():
         if folder.name.isdecimal():
-            found = parse_stat(_read(folder / "stat"))
-            if found:
-                yield found
+            process = parse_stat(_read(folder / "stat"))
+            if process:
+                yield process
 
 
 def _switches(folder: Path) -> list[int]:
@@ -111,7 +112,7 @@ def _key(process: Process) -> str:
 
 def _named(processes: list[Process]) -> str:
     more = f" and {len(processes) - TOLD} more" if len(processes) > TOLD else ""
-    return ", ".join(f"{one.name} ({one.pid})" for one in processes[:TOLD]) + more
+    return ", ".join(f"{process.name} ({process.pid})" for process in processes[:TOLD]) + more
 
 
 def _problem(code: str, message: str) -> Problem:

@@ -29,10 +29,10 @@ _NAMED = re.compile(r"(?P<job>.+)\.(?P<run>\d{1,9})\.(?P<seconds>\d{1,6})")
 def limit_of(content: bytes) -> float | None:
     """Return the limit that a file declares, in seconds; None where it declares no valid one."""
     try:
-        said = read_json(content)
+        settings = read_json(content)
     except ValueError:
         return None
-    limit = said.get("limit_seconds") if isinstance(said, dict) else None
+    limit = settings.get("limit_seconds") if isinstance(settings, dict) else None
     if not isinstance(limit, int | float):
         return None
     return float(limit) if SHORTEST_SECONDS <= limit < LONGEST_SECONDS else None
@@ -48,7 +48,7 @@ def name_of(stem: str) -> tuple[str, float | None]:
 
 def _look(place: CheckContext, state: State) -> NodeCheckResult:
     """Check all files. A clock may jump, so a file's standstill counts from the run that first saw it unchanged."""
-    now, seen, problems, doubts = time.monotonic(), dict[str, list[float]](), list[Problem](), dict[str, str]()
+    now, times, problems, doubts = time.monotonic(), dict[str, list[float]](), list[Problem](), dict[str, str]()
     gauges = dict[str, float]()
     files, others = _files(Path(place.config.progress_dir))
     for file in files:
@@ -65,25 +65,25 @@ def _look(place: CheckContext, state: State) -> NodeCheckResult:
             doubts[_job(file)] = f"{file} must be an object with `limit_seconds`, {SHORTEST_SECONDS:g} or more"
             continue
         since = _since(state.get(file.name), touched, now)
-        seen[file.name] = [touched, since]
+        times[file.name] = [touched, since]
         problems += _late(whose[:JOB_CHARACTERS], limit, now - since)
         if now - since < FORGOTTEN_AFTER_LIMITS * limit:
             gauges[f"training_step_age_seconds:{whose[:JOB_CHARACTERS]}"] = now - since
     unclear = (
         f"{others} files of jobs are not checked, only the {FILES} newest: make jobs remove their files when they end"
     )
-    summary = f"{len(seen)} jobs report their progress"
-    return NodeCheckResult(tuple(problems), unclear if others else "", seen, gauges, summary=summary, doubts=doubts)
+    summary = f"{len(times)} jobs report their progress"
+    return NodeCheckResult(tuple(problems), unclear if others else "", times, gauges, summary=summary, doubts=doubts)
 
 
 def _files(folder: Path) -> tuple[list[Path], int]:
     """Return the files of jobs, and the number of those beyond the limit."""
     try:
-        found = [(_touched(file), file) for file in folder.iterdir() if file.suffix == ".json"]
+        entries = [(_touched(file), file) for file in folder.iterdir() if file.suffix == ".json"]
     except FileNotFoundError:
         return [], 0  # no job has created it yet; one that is not readable is an error
-    newest = sorted(found, reverse=True)[:FILES]
-    return sorted(file for _, file in newest), len(found) - len(newest)
+    newest = sorted(entries, reverse=True)[:FILES]
+    return sorted(file for _, file in newest), len(entries) - len(newest)
 
 
 def _touched(file: Path) -> float:

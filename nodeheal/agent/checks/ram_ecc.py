@@ -40,15 +40,15 @@ def _look(place: CheckContext, state: State) -> NodeCheckResult:
     read = {
         f"{folder.name}/{counter}": _count(folder / counter) for folder in _controllers(place) for counter in COUNTERS
     }
-    found = {name: count for name, count in read.items() if count is not None}
+    counts = {name: count for name, count in read.items() if count is not None}
     unread = [name for name, count in read.items() if count is None]
     unclear = f"cannot be read: {', '.join(unread)}" if unread else ""
     # A counter that cannot be read keeps its value, so errors in the meantime count when it is readable again.
     kept = {name: state[name] for name in unread if name in state}
     # An event, not a state: the counter does not go back.
-    happened = tuple(judge(found, state, place.config.limit(RAM_CORRECTED)))
+    happened = tuple(judge(counts, state, place.config.limit(RAM_CORRECTED)))
     return NodeCheckResult(
-        happened=happened, unclear=unclear, state={**kept, **found}, summary=f"{len(found)} counters"
+        happened=happened, unclear=unclear, state={**kept, **counts}, summary=f"{len(counts)} counters"
     )
 
 

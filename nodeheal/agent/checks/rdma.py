@@ -48,8 +48,8 @@ def _look(place: CheckContext, state: State) -> NodeCheckResult:
     unclear = report.reason if report.verdict is Verdict.UNKNOWN else ""
     return NodeCheckResult(
         # A link that went down once does not do so again to confirm it: it is an event.
-        (*problems, *unbound, *(one for one in growth if one.finding.code not in TELLING)),
-        happened=tuple(one for one in growth if one.finding.code in TELLING),
+        (*problems, *unbound, *(problem for problem in growth if problem.finding.code not in TELLING)),
+        happened=tuple(problem for problem in growth if problem.finding.code in TELLING),
         unclear=unclear,
         # A counter that cannot be read keeps its value; those of a missing device are dropped.
         state={**{path: state[path] for path in read.keys() - counters.keys() if path in state}, **counters},

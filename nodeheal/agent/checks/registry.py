@@ -52,15 +52,15 @@ def chosen(config: AgentConfig, only: tuple[str, ...] = ()) -> list[NodeCheck]:
     names = only or config.checks
     if names is None:
         return [*CHECKS, *own.all_of(config)]
-    found: dict[str, NodeCheck] = {}
+    checks: dict[str, NodeCheck] = {}
     for name in names:
         check = named(name, config)
         if check is None:
             raise ConfigError(f"key 'checks': {no_check(name)}")
-        found[name] = check
+        checks[name] = check
         if check is own.CHECK:
-            found |= {one.name: one for one in own.all_of(config)}
-    return list(found.values())
+            checks |= {own_check.name: own_check for own_check in own.all_of(config)}
+    return list(checks.values())
 
 
 def named(name: str, config: AgentConfig) -> NodeCheck | None:
@@ -72,4 +72,4 @@ def named(name: str, config: AgentConfig) -> NodeCheck | None:
 
 def no_check(name: str) -> str:
     """Return the error text for an unknown check."""
-    return f"there is no check {name!r}; there are {', '.join(one.name for one in CHECKS)}, own/NAME"
+    return f"there is no check {name!r}; there are {', '.join(check.name for check in CHECKS)}, own/NAME"

@@ -34,9 +34,9 @@ class FindingOccurrence:
         return _key(self.finding, self.boot_id, self.is_history)
 
 
-def _key(found: Finding, boot_id: str, is_history: bool) -> Key:
+def _key(finding: Finding, boot_id: str, is_history: bool) -> Key:
     # History has its own key: a current fault must not be folded into it.
-    return (boot_id, found.family.value, found.code, found.subcode or "", found.component or "", is_history)
+    return (boot_id, finding.family.value, finding.code, finding.subcode or "", finding.component or "", is_history)
 
 
 @dataclass
@@ -117,8 +117,8 @@ def _from_json(saved: Mapping[str, Any]) -> FindingOccurrence:
     )
     finding = Finding(family, code, component, message, subcode)
     seen_at = datetime.fromisoformat(saved["seen_at"])
-    said = (_word(saved["boot_id"]), _word(saved["position"]), _word(saved["evidence"]))
-    return FindingOccurrence(finding, *said, seen_at, int(saved["count"]), bool(saved.get("is_history")))
+    texts = (_word(saved["boot_id"]), _word(saved["position"]), _word(saved["evidence"]))
+    return FindingOccurrence(finding, *texts, seen_at, int(saved["count"]), bool(saved.get("is_history")))
 
 
 def _word(saved: object) -> str:

@@ -44,7 +44,7 @@ class CheckRow:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options: which checks to run, and the output format."""
-    names = [one.name for one in CHECKS]
+    names = [check.name for check in CHECKS]
     about = f"of {', '.join(names)}; own/NAME is the file NAME in `checks_dir`, own all of them"
     parser.add_argument("names", nargs="*", type=check_name, metavar="NAME", help=about)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_name(text: str) -> str:
     """An option's type: the name of a check, or of an operator's own check, whether or not its file exists."""
-    if text not in {one.name for one in CHECKS} and not is_name(text):
+    if text not in {check.name for check in CHECKS} and not is_name(text):
         raise argparse.ArgumentTypeError(no_check(text))
     return text
 
@@ -75,8 +75,8 @@ def check_now(checks: Sequence[NodeCheck], place: CheckContext, *, as_json: bool
     for row in rows_of(checks, place):
         rows[row.check] = row
         while due is not None and due.name in rows:
-            told = rows[due.name]
-            sys.stdout.write(json.dumps(asdict(told)) + "\n" if as_json else _line(told))
+            row_due = rows[due.name]
+            sys.stdout.write(json.dumps(asdict(row_due)) + "\n" if as_json else _line(row_due))
             sys.stdout.flush()
             due = next(printed, None)
     verdicts = [Verdict(row.verdict) for row in rows.values() if row.verdict != NOT_HERE]
@@ -127,9 +127,9 @@ def row_of(answer: ProcessAnswer, check: CheckSchedule, seconds: float = 0.0) ->
         return CheckRow(check.name, verdict.value, (late if answer.hung else answer.broke,), seconds)
     look = answer.look
     problems = [*look.problems, *look.happened]
-    said = [_words(problem) for problem in problems]
-    said += list(filter(None, (look.unclear, *look.doubts.values())))
-    return CheckRow(check.name, verdict.value, tuple(said) or (look.summary,), seconds)
+    messages = [_words(problem) for problem in problems]
+    messages += list(filter(None, (look.unclear, *look.doubts.values())))
+    return CheckRow(check.name, verdict.value, tuple(messages) or (look.summary,), seconds)
 
 
 def _words(problem: Problem) -> str:

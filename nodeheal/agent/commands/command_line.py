@@ -64,7 +64,7 @@ def _is_unread() -> bool:
     news = select.poll()
     try:
         news.register(sys.stdout.fileno(), 0)  # poll reports a broken pipe without being asked for it
-        return any(told & select.POLLERR for _, told in news.poll(0))
+        return any(events & select.POLLERR for _, events in news.poll(0))
     except (OSError, ValueError, AttributeError):  # it is not a file, or closed
         return False
 

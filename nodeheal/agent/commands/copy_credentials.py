@@ -46,7 +46,7 @@ def copy_credentials(source: Path, to: Path, owner: str) -> int:
         logger.error("no credentials are copied", extra={"why": f"there is no user {owner!r}"})
         return EXIT_NOT_COPIED
     try:
-        found = read_profile(source)
+        keys = read_profile(source)
     except FileNotFoundError:
         to.unlink(missing_ok=True)  # expired keys; on EC2 there never were any
         logger.info("there are no credentials to copy; the agent uses the instance metadata", extra={"source": source})
@@ -55,13 +55,13 @@ def copy_credentials(source: Path, to: Path, owner: str) -> int:
         logger.error("the credentials cannot be copied; the last copy stays", extra={"why": error})
         return EXIT_NOT_COPIED
     # Atomic, and never readable by anybody else.
-    replace_file(to, _profile(found), MODE, lambda copy: os.fchown(copy, user.pw_uid, user.pw_gid))
+    replace_file(to, _profile(keys), MODE, lambda copy: os.fchown(copy, user.pw_uid, user.pw_gid))
     logger.info("credentials copied", extra={"source": source, "to": to, "owner": owner})
     return EXIT_DONE
 
 
-def _profile(found: Credentials) -> str:
-    lines = ["[default]", f"aws_access_key_id = {found.access_key}", f"aws_secret_access_key = {found.secret_key}"]
-    if found.token:
-        lines.append(f"aws_session_token = {found.token}")
+def _profile(keys: Credentials) -> str:
+    lines = ["[default]", f"aws_access_key_id = {keys.access_key}", f"aws_secret_access_key = {keys.secret_key}"]
+    if keys.token:
+        lines.append(f"aws_session_token = {keys.token}")
     return "\n".join(lines) + "\n"

@@ -62,10 +62,10 @@ class Trial:
 
     def sign(self, row: CheckRow) -> Sign:
         """Create the result of this probe."""
-        said = "; ".join(row.said)
+        text = "; ".join(row.said)
         if row.verdict == NOT_HERE:
-            return Sign(row.check, ABSENT, said.removeprefix("not checked: "))
-        return Sign(row.check, self.works if row.verdict == Verdict.OK else self.fails, said)
+            return Sign(row.check, ABSENT, text.removeprefix("not checked: "))
+        return Sign(row.check, self.works if row.verdict == Verdict.OK else self.fails, text)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -30,11 +30,11 @@ def carry_out(arguments: argparse.Namespace) -> int:
     with reasons.
     """
     directory = str(arguments.directory.absolute())
-    found = list_apart(directory, CheckpointFormat(arguments.format), arguments.seconds, to_newest_valid=True)
-    newest = found.newest_valid
-    notes = [f"skipped {one.told}" for one in found.skipped]
+    listing = list_apart(directory, CheckpointFormat(arguments.format), arguments.seconds, to_newest_valid=True)
+    newest = listing.newest_valid
+    notes = [f"skipped {checkpoint.told}" for checkpoint in listing.skipped]
     if newest is None:
-        why = found.problem or "no whole checkpoint of a format that nodeheal knows"
+        why = listing.problem or "no whole checkpoint of a format that nodeheal knows"
         notes.append(f"{directory}: {why}")
     else:
         sys.stdout.write(f"{newest.path}\n")

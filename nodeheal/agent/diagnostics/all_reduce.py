@@ -76,17 +76,17 @@ def _cuda() -> tuple[Library, int]:
     """
     why = ""
     for name in CUDA:
-        found = ctypes.c_int()
+        count = ctypes.c_int()
         try:
             cuda = Library(_load([name]), "cudaGetErrorString")
-            cuda.call("cudaGetDeviceCount", ctypes.byref(found))
+            cuda.call("cudaGetDeviceCount", ctypes.byref(count))
         except Missing:
             continue
         except Failed as error:
             why = why or str(error)
             continue
-        if found.value:
-            return cuda, found.value
+        if count.value:
+            return cuda, count.value
         why = why or "CUDA sees no GPU"
     raise Missing(why or f"none of {', '.join(CUDA)} can be loaded")
 
@@ -149,12 +149,12 @@ class Reduction:
     def wrong(self, ranks: int) -> list[int]:
         """Return the GPUs whose result differs from the sum over all ranks."""
         right = (array("f", [ranks * (ranks + 1) / 2]) * self.count).tobytes()
-        found, size = ctypes.create_string_buffer(len(right)), ctypes.c_size_t(len(right))
+        buffer, size = ctypes.create_string_buffer(len(right)), ctypes.c_size_t(len(right))
         bad = []
         for device in self.devices:
             self.cuda.call("cudaSetDevice", device.number)
-            self.cuda.call("cudaMemcpy", found, device.summed, size, TO_HOST)
-            if found.raw != right:
+            self.cuda.call("cudaMemcpy", buffer, device.summed, size, TO_HOST)
+            if buffer.raw != right:
                 bad.append(device.number)
         return bad
 

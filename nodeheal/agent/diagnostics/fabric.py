@@ -53,8 +53,8 @@ class FabricTest:
     def reduce(self, seconds: float) -> list[str]:
         """Return the all-reduce command, on the next port: the serving node listens there only after the first test."""
         libraries = ":".join(filter(None, (os.environ.get("LD_LIBRARY_PATH", ""), *LIBRARIES)))
-        told = ["env", f"LD_LIBRARY_PATH={libraries}", sys.executable, "-m", "nodeheal.agent.diagnostics.all_reduce"]
-        return [*told, "--peer", self.peer, "--port", str(self.port + 1), "--seconds", f"{seconds:g}"]
+        command = ["env", f"LD_LIBRARY_PATH={libraries}", sys.executable, "-m", "nodeheal.agent.diagnostics.all_reduce"]
+        return [*command, "--peer", self.peer, "--port", str(self.port + 1), "--seconds", f"{seconds:g}"]
 
     @property
     def command(self) -> list[str]:
@@ -107,11 +107,11 @@ def _play(
         output = _play_card(bench, fabric_test, ends_at, monotonic, pause)
         return _judge(output, fabric_test), output
     ways = [fabric_test.over(number, domain) for number, domain in enumerate(domains)]
-    benches = [replace(bench, folder=bench.folder / one.domain) for one in ways]
-    for one in benches:
-        one.folder.mkdir(exist_ok=True)
+    benches = [replace(bench, folder=bench.folder / way.domain) for way in ways]
+    for card in benches:
+        card.folder.mkdir(exist_ok=True)
     with ThreadPoolExecutor(len(ways)) as cards:
-        played = cards.map(lambda one, over: _play_card(one, over, ends_at, monotonic, pause), benches, ways)
+        played = cards.map(lambda card, over: _play_card(card, over, ends_at, monotonic, pause), benches, ways)
         outputs = list(played)
     return _judge_cards(ways, outputs)
 
@@ -136,17 +136,17 @@ def _judge_cards(ways: Sequence[FabricTest], outputs: Sequence[Output]) -> tuple
     """Merge the cards' reports into one: its verdict is the worst, its output that of the worst card."""
     reports = [_judge(output, fabric_test) for fabric_test, output in zip(ways, outputs, strict=True)]
     if reports[0].verdict is Verdict.OK and all(map(_is_alone, ways[1:], outputs[1:])):
-        told = f"{reports[0].reason}, over the first of {len(ways)} EFA cards: the other node tests no more"
-        return replace(reports[0], reason=told), outputs[0]
+        reason = f"{reports[0].reason}, over the first of {len(ways)} EFA cards: the other node tests no more"
+        return replace(reports[0], reason=reason), outputs[0]
     worst = max(range(len(ways)), key=lambda at: (GRAVITY.index(reports[at].verdict), -_speed(reports[at])))
     if reports[worst].verdict is Verdict.OK:
-        told = f"{len(ways)} EFA cards, the slowest {ways[worst].domain}: {reports[worst].reason}"
+        reason = f"{len(ways)} EFA cards, the slowest {ways[worst].domain}: {reports[worst].reason}"
     else:
         bad = [at for at, report in enumerate(reports) if report.verdict is reports[worst].verdict]
-        told = f"{len(bad)} of {len(ways)} EFA cards: " + "; ".join(
+        reason = f"{len(bad)} of {len(ways)} EFA cards: " + "; ".join(
             f"{ways[at].domain}: {reports[at].reason}" for at in bad[:TOLD_CARDS]
         )
-    return replace(reports[worst], reason=told), outputs[worst]
+    return replace(reports[worst], reason=reason), outputs[worst]
 
 
 def _speed(report: ToolReport) -> float:

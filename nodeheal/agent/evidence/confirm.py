@@ -59,9 +59,9 @@ class Accusation:
 
     def is_of(self, finding: Finding, *, any_component: bool = False) -> bool:
         """Whether the finding is this fault. `any_component`: two sources can spell one component differently."""
-        said = (finding.family.value, *map(_word, (finding.code, finding.subcode, finding.component)))
+        key = (finding.family.value, *map(_word, (finding.code, finding.subcode, finding.component)))
         asked = (self.family, self.code, self.subcode, self.component)
-        return said[:3] == asked[:3] and (any_component or said == asked)
+        return key[:3] == asked[:3] and (any_component or key == asked)
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ def read_accusation(text: str) -> Accusation | None:
     if not text:
         return None
     try:
-        said = read_json(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        fields = read_json(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except ValueError as error:
         raise ValueError(f"the fault that the command names cannot be read: {error}") from error
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         raise ValueError("the fault that the command names is not an object")
-    known = {name: said.get(name) for name in Accusation.__dataclass_fields__}
+    known = {name: fields.get(name) for name in Accusation.__dataclass_fields__}
     optional = ("subcode", "component")
-    if any(not isinstance(one, str) and not (one is None and name in optional) for name, one in known.items()):
+    if any(not isinstance(value, str) and not (value is None and name in optional) for name, value in known.items()):
         raise ValueError("the fault that the command names lacks a field")
     return Accusation(**known)  # type: ignore[arg-type]  # each is a word, as was just checked
 
@@ -98,16 +98,16 @@ def confirm(accusation: Accusation, config: AgentConfig, seconds: float) -> Conf
     if accusation.boot_id != here:
         why = f"it was reported on boot {accusation.boot_id[:8]}, and this is boot {here[:8]}"
         return Confirmed(Confirmation.UNKNOWN, why)
-    said = []
+    answers = []
     for look in _looks(accusation, config, seconds):
-        said.append(look())
-        if said[-1].words:
-            return Confirmed(Confirmation.CONFIRMED, f"{said[-1].where}: {said[-1].words}")
-    unclear = [f"{one.where}: {one.unclear}" for one in said if one.unclear]
+        answers.append(look())
+        if answers[-1].words:
+            return Confirmed(Confirmation.CONFIRMED, f"{answers[-1].where}: {answers[-1].words}")
+    unclear = [f"{answer.where}: {answer.unclear}" for answer in answers if answer.unclear]
     if unclear:
         return Confirmed(Confirmation.UNKNOWN, "; ".join(unclear))
-    verb = "does" if len(said) == 1 else "do"
-    return Confirmed(Confirmation.DENIED, f"{' and '.join(one.where for one in said)} {verb} not show it")
+    verb = "does" if len(answers) == 1 else "do"
+    return Confirmed(Confirmation.DENIED, f"{' and '.join(answer.where for answer in answers)} {verb} not show it")
 
 
 def _looks(accusation: Accusation, config: AgentConfig, seconds: float) -> Iterator[Callable[[], _Said]]:
@@ -125,11 +125,13 @@ def _in_log(log: KernelLog, accusation: Accusation, config: AgentConfig, seconds
     any_component = accusation.source != kernel_log.SOURCE
     read = {"file": _file_findings, "journald": _journal_findings}.get(log.kind, _kmsg_findings)
     try:
-        found, unclear = read(log, config, seconds)
+        findings, unclear = read(log, config, seconds)
     except OSError as error:
         return _Said(where, unclear=error.strerror or str(error))
     same = [
-        one for one in found if any(accusation.is_of(way, any_component=any_component) for way in _ways_to_place(one))
+        finding
+        for finding in findings
+        if any(accusation.is_of(way, any_component=any_component) for way in _ways_to_place(finding))
     ]
     return _Said(where, words=same[-1].message[:LINE_CHARACTERS]) if same else _Said(where, unclear=unclear)
 
@@ -152,17 +154,19 @@ _Read = tuple[list[Finding], str]  # the faults of the running boot, and why the
 
 
 def _kmsg_findings(log: KernelLog, config: AgentConfig, seconds: float) -> _Read:
-    boot_id, found, first = config.boot_id(), list[Finding](), -1
+    boot_id, findings, first = config.boot_id(), list[Finding](), -1
     until = time.monotonic() + seconds
     reader, parse = KmsgReader(log.path, boot_id, {"boot_id": boot_id}), Messages().finding
     try:
         while (records := reader.read()) and time.monotonic() < until:  # in a storm the kernel adds lines without end
             first = records[0][0] if first < 0 else first
             parsed = (parse_kmsg_record(raw) for _, raw in records)
-            found += filter(None, (finding_in_record(one, config.drills, parse) for one in parsed if one is not None))
+            findings += filter(
+                None, (finding_in_record(record, config.drills, parse) for record in parsed if record is not None)
+            )
     finally:
         reader.close()
-    return found, "the kernel has overwritten the first messages of this boot" if first > 0 else ""
+    return findings, "the kernel has overwritten the first messages of this boot" if first > 0 else ""
 
 
 def _file_findings(log: KernelLog, config: AgentConfig, _: float) -> _Read:
@@ -175,9 +179,9 @@ def _file_findings(log: KernelLog, config: AgentConfig, _: float) -> _Read:
     begins = _begin_of_boot(text)
     lines = (line for _, line in suspicious_lines(blocks_of(iter([text[max(begins, 0) :]]))))
     parse = Messages().finding
-    found = filter(None, (_finding_in_line(line, config.drills, parse) for line in lines))
+    findings = filter(None, (_finding_in_line(line, config.drills, parse) for line in lines))
     is_whole = begins >= 0 or not (older or cut_older or cut_newer)
-    return list(found), "" if is_whole else "it does not go back to the start of this boot"
+    return list(findings), "" if is_whole else "it does not go back to the start of this boot"
 
 
 def _journal_findings(log: KernelLog, config: AgentConfig, seconds: float) -> _Read:
@@ -191,8 +195,8 @@ def _journal_findings(log: KernelLog, config: AgentConfig, seconds: float) -> _R
     entries = (parse_journal_entry(line) for _, line in lines)
     records = (entry.record for entry in entries if entry is not None and entry.record is not None)
     parse = Messages().finding
-    found = filter(None, (finding_in_record(record, config.drills, parse) for record in records))
-    return list(found), "it is too long to be read in full" if ran.is_truncated else ""
+    findings = filter(None, (finding_in_record(record, config.drills, parse) for record in records))
+    return list(findings), "it is too long to be read in full" if ran.is_truncated else ""
 
 
 def _finding_in_line(line: bytes, takes_drills: bool, parse: Parse) -> Finding | None:

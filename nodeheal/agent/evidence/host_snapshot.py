@@ -28,8 +28,8 @@ def processes() -> Iterator[str]:
         status = _fields(folder / "status")
         if status:
             user = status.get("Uid", "").split()[:1]
-            told = (folder.name, status.get("PPid", ""), status.get("State", ""), *user, _text(folder / "wchan"))
-            yield "\t".join((*told, status.get("Name", ""), ",".join(_held(folder))))
+            columns = (folder.name, status.get("PPid", ""), status.get("State", ""), *user, _text(folder / "wchan"))
+            yield "\t".join((*columns, status.get("Name", ""), ",".join(_held(folder))))
 
 
 def stuck() -> Iterator[str]:
@@ -104,11 +104,11 @@ WHAT: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def _tree(root: Path, patterns: tuple[str, ...]) -> Iterator[str]:
-    seen = set()
+    paths = set()
     for pattern in patterns:
         for path in sorted(root.glob(pattern)):
-            if path not in seen and path.is_file():
-                seen.add(path)
+            if path not in paths and path.is_file():
+                paths.add(path)
                 yield f"{path}: {_text(path)}"
 
 

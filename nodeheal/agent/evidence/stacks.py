@@ -46,10 +46,10 @@ def _of_jobs() -> Iterator[int]:
     for folder in PROC.glob("[0-9]*"):
         try:
             with (folder / "environ").open("rb") as file:
-                said = file.read(ENVIRONMENT_BYTES).split(b"\0")
+                variables = file.read(ENVIRONMENT_BYTES).split(b"\0")
         except OSError:
             continue  # it has ended, or this user may not read it
-        if any(one.startswith(MARK) for one in said):
+        if any(variable.startswith(MARK) for variable in variables):
             yield int(folder.name)
 
 

@@ -35,22 +35,22 @@ def accelerators(config: AgentConfig, gpus: Path = NVIDIA_GPUS) -> int:
 
 def identity(config: AgentConfig, driver: Path = NVIDIA_DRIVER, gpus: Path = NVIDIA_GPUS) -> Identity:
     """Return this node's identity: as configured, else from the GPU driver."""
-    said = config.identity
+    configured_identity = config.identity
     version = _first(_DRIVER_VERSION, driver)
-    labels = dict(said.labels)
+    labels = dict(configured_identity.labels)
     if version and len(labels) < LABELS:
         labels.setdefault("driver_version", version)
     models = sorted(gpus.glob("*/information"))
-    product = said.product or (_first(_MODEL, models[0]) if models else None)
-    return replace(said, product=product, labels=labels)
+    product = configured_identity.product or (_first(_MODEL, models[0]) if models else None)
+    return replace(configured_identity, product=product, labels=labels)
 
 
 def _first(pattern: "re.Pattern[str]", path: Path) -> "str | None":
     try:
-        found = pattern.search(path.read_text(encoding="utf-8", errors="replace")[:4096])
+        match = pattern.search(path.read_text(encoding="utf-8", errors="replace")[:4096])
     except OSError:
         return None
-    return found[1].strip()[:_WORD_CHARACTERS] or None if found else None
+    return match[1].strip()[:_WORD_CHARACTERS] or None if match else None
 
 
 def product_name(firmware: Path = PRODUCT_NAME) -> str | None:

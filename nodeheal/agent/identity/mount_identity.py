@@ -20,8 +20,8 @@ def see_apart(directory: str, after: float, seconds: float, prepare: Callable[[]
     """Return what is seen after so many seconds; or why that is not known. It never hangs and never raises."""
     time.sleep(after)
     try:
-        told = tell_apart(lambda: _told(directory), seconds, prepare)
-        return Sight(**told) if isinstance(told, dict) else str(told)
+        answer = tell_apart(lambda: _told(directory), seconds, prepare)
+        return Sight(**answer) if isinstance(answer, dict) else str(answer)
     except SearchFailed as silence:
         return str(silence)
 
@@ -32,13 +32,13 @@ def see(directory: str, proc: Path = PROC) -> Sight:
     with contextlib.suppress(PermissionError):  # one that cannot be listed can still be identified
         # Opening makes a network file system query its server, and an automounter mount.
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-    found = folder.stat()
+    status = folder.stat()
     mount = _mount_of(folder, parse_mountinfo((proc / "self/mountinfo").read_text("utf-8", "replace")))
     return Sight(
         file_system=mount.kind if mount else "",
         source=mount.device[:SOURCE_CHARACTERS] if mount else "",
-        inode=found.st_ino,
-        device=found.st_dev,
+        inode=status.st_ino,
+        device=status.st_dev,
         missing=missing[:PATH_CHARACTERS],
         machine=(proc / "sys/kernel/random/boot_id").read_text("ascii", "replace").strip(),
     )

@@ -74,13 +74,13 @@ def diagnose(command: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: E
             return EXIT_REFUSED
         orders.forget(config)
         parts = run_all(command, config, clock)
-    found = _named_first(worst_of([part for part, _, _ in parts]), command.first)
+    answer = _named_first(worst_of([part for part, _, _ in parts]), command.first)
     results = tuple(result for _, result, _ in parts)
-    said = "\n".join(text for _, _, text in parts)
+    output = "\n".join(text for _, _, text in parts)
     event_factory = EventFactory(config.identity, command.boot_id)
-    event = event_factory.diagnosed(command.request_id, found, results, f"{found.reason}\n{said}", clock.utc_now())
+    event = event_factory.diagnosed(command.request_id, answer, results, f"{answer.reason}\n{output}", clock.utc_now())
     report(event, spool, bus)
-    sys.stdout.write(summary(event, found.reason) + "\n")
+    sys.stdout.write(summary(event, answer.reason) + "\n")
     return EXIT_DONE
 
 
@@ -152,15 +152,15 @@ def run_all(
 def _run(check: Check, bench: Bench, clock: Clock) -> tuple[ToolReport, DiagnosticResult, str]:
     """Run one check; returns its part of the answer, and the tool's output."""
     began = clock.monotonic()
-    found, output = CHECKS[check](bench)
-    result = DiagnosticResult(check, found.verdict, found.reason, round(clock.monotonic() - began, 1))
-    return found, result, f"{output.errors}{output.text}"
+    answer, output = CHECKS[check](bench)
+    result = DiagnosticResult(check, answer.verdict, answer.reason, round(clock.monotonic() - began, 1))
+    return answer, result, f"{output.errors}{output.text}"
 
 
-def _named_first(found: ToolReport, first: tuple[str, ...]) -> ToolReport:
+def _named_first(answer: ToolReport, first: tuple[str, ...]) -> ToolReport:
     """Move the tests that failed before and fail again to the front: a reader looks for these."""
-    ordered = sorted(found.failed_tests, key=lambda test: test not in first)
-    return replace(found, failed_tests=tuple(ordered))
+    ordered = sorted(answer.failed_tests, key=lambda test: test not in first)
+    return replace(answer, failed_tests=tuple(ordered))
 
 
 def summary(event: DiagnosticsFinished, reason: str) -> str:

@@ -57,11 +57,11 @@ def try_fabric(command: FabricTestCommand, config: AgentConfig, spool: Spool, bu
         logger.error("test of the fabric refused", extra={"why": refusal, "request": command.request_id})
         return EXIT_REFUSED
     left = command.expires_at - clock.utc_now().timestamp()
-    found, said = _try(replace(command.fabric_test, seconds=min(command.fabric_test.seconds, left)), clock)
+    answer, output = _try(replace(command.fabric_test, seconds=min(command.fabric_test.seconds, left)), clock)
     event_factory = EventFactory(config.identity, command.boot_id)
-    event = event_factory.diagnosed(command.request_id, found, (), f"{found.reason}\n{said}", clock.utc_now())
+    event = event_factory.diagnosed(command.request_id, answer, (), f"{answer.reason}\n{output}", clock.utc_now())
     report(event, spool, bus)
-    sys.stdout.write(summary(event, found.reason) + "\n")
+    sys.stdout.write(summary(event, answer.reason) + "\n")
     return EXIT_DONE
 
 
@@ -69,8 +69,8 @@ def _try(fabric_test: FabricTest, clock: Clock) -> tuple[ToolReport, str]:
     """Run the test. A disk that stores no output is no fault of the fabric: UNKNOWN."""
     try:
         with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
-            found, output = check(Bench(Path(folder), level=1, accelerators=0), fabric_test, clock.monotonic)
-            return found, f"{output.errors}{output.text}"
+            answer, output = check(Bench(Path(folder), level=1, accelerators=0), fabric_test, clock.monotonic)
+            return answer, f"{output.errors}{output.text}"
     except OSError as error:
         return unknown(f"the tools' output cannot be stored: {error}"), ""
 

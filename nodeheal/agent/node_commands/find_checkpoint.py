@@ -75,38 +75,40 @@ def find_checkpoint(
         logger.error("search for a checkpoint refused", extra={"why": refusal, "request": command.request_id})
         return EXIT_REFUSED
     left = command.expires_at - clock.utc_now().timestamp() - TO_REPORT_SECONDS
-    found = _look(command, max(1.0, min(left, LONGEST_SECONDS)), _as_agent(Path(config.state_dir)))
+    answer = _look(command, max(1.0, min(left, LONGEST_SECONDS)), _as_agent(Path(config.state_dir)))
     report(
-        EventFactory(config.identity, command.boot_id).found_checkpoint(command.request_id, found, clock.utc_now()),
+        EventFactory(config.identity, command.boot_id).found_checkpoint(command.request_id, answer, clock.utc_now()),
         spool,
         bus,
     )
-    sys.stdout.write(json.dumps({**asdict(found), "request_id": command.request_id}, default=datetime.isoformat) + "\n")
+    sys.stdout.write(
+        json.dumps({**asdict(answer), "request_id": command.request_id}, default=datetime.isoformat) + "\n"
+    )
     return EXIT_DONE
 
 
 def _last_step(file: Path, become: Callable[[], None]) -> int | None:
     """Return the step, read as the user of `become`; None where the file does not exist or contains none."""
     try:
-        told = tell_apart(lambda: step_in(read_progress(file)), STEP_SECONDS, become)
+        step = tell_apart(lambda: step_in(read_progress(file)), STEP_SECONDS, become)
     except SearchFailed:
         return None
-    return told if isinstance(told, int) else None
+    return step if isinstance(step, int) else None
 
 
 def _look(command: FindCheckpointCommand, seconds: float, become: Callable[[], None]) -> Found:
     if command.sight_after is None:
-        found = _found(list_apart(command.directory, command.format, seconds, to_newest_valid=True, prepare=become))
-        return replace(found, last_step=_last_step(command.progress, become)) if command.progress else found
+        answer = _found(list_apart(command.directory, command.format, seconds, to_newest_valid=True, prepare=become))
+        return replace(answer, last_step=_last_step(command.progress, become)) if command.progress else answer
     after = min(command.sight_after, seconds - LEAST_LOOK_SECONDS)
-    seen = see_apart(command.directory, max(0.0, after), LEAST_LOOK_SECONDS, become)
+    sight = see_apart(command.directory, max(0.0, after), LEAST_LOOK_SECONDS, become)
     known = Found(command.directory, command.format)
-    return replace(known, reason=seen) if isinstance(seen, str) else replace(known, sight=seen)
+    return replace(known, reason=sight) if isinstance(sight, str) else replace(known, sight=sight)
 
 
 def _found(listing: DirectoryListing) -> Found:
     newest = listing.newest_valid
-    skipped = tuple(one.told for one in listing.skipped)
+    skipped = tuple(checkpoint.told for checkpoint in listing.skipped)
     if newest is None:
         return Found(
             listing.directory, listing.format, skipped=skipped, reason=listing.problem or listing.why_incomplete

@@ -84,9 +84,9 @@ def _write(log: KernelLog, line: str, clock: Clock) -> None:
             device.write(f"{_KMSG_LEVEL}{line}\n".encode())
         return
     stamp = clock.utc_now().isoformat(timespec="microseconds")
-    told = f"{stamp} {platform.node() or 'node'} kernel: [{time.monotonic():12.6f}] {line}\n"
+    record = f"{stamp} {platform.node() or 'node'} kernel: [{time.monotonic():12.6f}] {line}\n"
     with open_file(log.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, LOG_MODE) as file:
-        file.write(told.encode("ascii", "replace"))
+        file.write(record.encode("ascii", "replace"))
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -85,24 +85,24 @@ def _inject(order: InjectDcgmCommand, config: AgentConfig) -> str:
     with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
         output = Path(folder) / "output"
         ran = probe.run(command, output, SECONDS, OUTPUT_BYTES)
-        said = output.read_text("utf-8", "replace") if output.exists() else ""
-    return _why_failed(ran, " ".join(said.split()))
+        text = output.read_text("utf-8", "replace") if output.exists() else ""
+    return _why_failed(ran, " ".join(text.split()))
 
 
-def _why_failed(ran: probe.Ran, said: str) -> str:
+def _why_failed(ran: probe.Ran, text: str) -> str:
     if ran.error == probe.NOT_INSTALLED:
         return "DCGM is not on this node: there is no dcgmi"
     if ran.error:
         return f"dcgmi: {ran.error}"
-    if _NO_ENGINE.search(said):
+    if _NO_ENGINE.search(text):
         return "DCGM's host engine does not run, or does not answer: start nv-hostengine (nvidia-dcgm.service)"
-    if ran.exit_code != 0 or _DONE not in said:
-        return f"dcgmi ended with {ran.exit_code}: {said[:_TOLD_CHARACTERS] or 'it printed nothing'}"
+    if ran.exit_code != 0 or _DONE not in text:
+        return f"dcgmi ended with {ran.exit_code}: {text[:_TOLD_CHARACTERS] or 'it printed nothing'}"
     return ""
 
 
-def _answer(told: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def _answer(answer: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -144,8 +144,8 @@ def _refuse(why: str) -> int:
     return _answer({"refused": why}, EXIT_REFUSED)
 
 
-def _answer(told: dict[str, object], code: int) -> int:
-    sys.stdout.write(json.dumps(told) + "\n")
+def _answer(answer: dict[str, object], code: int) -> int:
+    sys.stdout.write(json.dumps(answer) + "\n")
     return code
 
 

@@ -107,8 +107,8 @@ def reset_gpu(command: ResetGpuCommand, place: CheckContext, spool: Spool, bus: 
     reason = clip(" ".join(ended.reason.split()), CHECK_CHARACTERS)
     header = EventFactory(config.identity, command.boot_id).header("gpu-reset", command.request_id, at=clock.utc_now())
     report(GpuResetFinished(**header, request_id=command.request_id, outcome=ended.outcome, reason=reason), spool, bus)
-    said = {"outcome": ended.outcome, "reason": reason, "request_id": command.request_id}
-    sys.stdout.write(json.dumps(said) + "\n")
+    answer = {"outcome": ended.outcome, "reason": reason, "request_id": command.request_id}
+    sys.stdout.write(json.dumps(answer) + "\n")
     return EXIT_DONE
 
 
@@ -137,10 +137,10 @@ def _find(gpu: str, place: CheckContext) -> tuple[str, str]:
     if answer.ran.error:
         return "", f"{SMI} does not list the GPUs: {answer.ran.error}"
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.text.splitlines()]
-    found = [row for row in rows if len(row) == 3 and gpu in (address(row[0]), row[1])]
-    if len(found) != 1:
+    matches = [row for row in rows if len(row) == 3 and gpu in (address(row[0]), row[1])]
+    if len(matches) != 1:
         return "", f"{SMI} lists no GPU {gpu}; {answer.last_words}"
-    bus_id, _, mig = found[0]
+    bus_id, _, mig = matches[0]
     # A reset would remove the instances, and they are not created again before the next boot.
     return bus_id, "it is split into MIG instances, which a reset removes" if mig == "Enabled" else ""
 
@@ -160,8 +160,8 @@ def _why_not_alone(place: CheckContext, units: Mapping[str, str]) -> str:
 def _states(place: CheckContext) -> dict[str, str]:
     """Return the state of each unit; no state at all where systemd does not return one for each."""
     units = (FABRIC_MANAGER, *CLIENTS)
-    said = place.run(["systemctl", "is-active", *units], ASK_SECONDS).text.split()
-    return dict(zip(units, said, strict=True)) if len(said) == len(units) else {}
+    states = place.run(["systemctl", "is-active", *units], ASK_SECONDS).text.split()
+    return dict(zip(units, states, strict=True)) if len(states) == len(units) else {}
 
 
 @contextmanager
@@ -242,8 +242,8 @@ def _run_reset(bus_id: str, seconds: float, place: CheckContext) -> ResetOutcome
     answer = place.run([SMI, "--gpu-reset", "-i", bus_id], seconds)
     if not answer.ran.error and answer.ran.exit_code == 0 and f"GPU {bus_id} was successfully reset" in answer.text:
         return ResetOutcome(Outcome.DONE, f"GPU {bus_id} was reset")
-    said = answer.ran.error or f"{answer.text} {answer.errors}".strip() or answer.last_words
-    return ResetOutcome(Outcome.FAILED, f"{SMI} --gpu-reset: {said}")
+    message = answer.ran.error or f"{answer.text} {answer.errors}".strip() or answer.last_words
+    return ResetOutcome(Outcome.FAILED, f"{SMI} --gpu-reset: {message}")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -185,8 +185,8 @@ def parse(document: dict[str, object]) -> AgentConfig:
     known = {known.name: known for known in fields(AgentConfig)}
     for key in document:
         _known(key, known)
-    for key, one in known.items():
-        if one.default is MISSING and one.default_factory is MISSING and key not in document:
+    for key, setting in known.items():
+        if setting.default is MISSING and setting.default_factory is MISSING and key not in document:
             raise ConfigError(f"key {key!r} is missing")
     values = {key: _value(key, value) for key, value in document.items()}
     config = AgentConfig(**values)  # type: ignore[arg-type]  # every value has been checked under its key
@@ -233,7 +233,7 @@ def _value(key: str, value: object) -> object:
     if key == "checks":
         return words(key, value)
     if key == "mounts":
-        return tuple(path(key, one) for one in words(key, value))
+        return tuple(path(key, mount) for mount in words(key, value))
     return _text(key, value)
 
 
@@ -246,21 +246,21 @@ def _metrics_level(value: object) -> str:
 def _text(key: str, value: object) -> str:
     if key in _PATHS:
         return path(key, value)
-    said = text(key, value, LONG_CHARACTERS if key == "endpoint_url" else WORD_CHARACTERS)
+    content = text(key, value, LONG_CHARACTERS if key == "endpoint_url" else WORD_CHARACTERS)
     if key == "node_id":
-        checked(key, value, _NODE_ID.fullmatch(said) is not None, "an instance id such as mi-0a1b2c3d4e5f67890")
+        checked(key, value, _NODE_ID.fullmatch(content) is not None, "an instance id such as mi-0a1b2c3d4e5f67890")
     if key in _WORDS:
-        checked(key, value, re.fullmatch(_WORDS[key], said) is not None, f"of the form {_WORDS[key].strip('^$')}")
+        checked(key, value, re.fullmatch(_WORDS[key], content) is not None, f"of the form {_WORDS[key].strip('^$')}")
     if key == "bus":
-        checked(key, value, _BUS.fullmatch(said) is not None, "the name of an event bus, or its ARN")
+        checked(key, value, _BUS.fullmatch(content) is not None, "the name of an event bus, or its ARN")
     if key == "endpoint_url":
-        checked(key, value, is_address(said), "an http or https address")
+        checked(key, value, is_address(content), "an http or https address")
     if key == "dcgm_host":
         expected = "unix:///run/nvidia-dcgm/nv-hostengine, or a host's name with or without a port"
-        checked(key, value, _DCGM_HOST.fullmatch(said) is not None, expected)
+        checked(key, value, _DCGM_HOST.fullmatch(content) is not None, expected)
     if key == "region":
-        checked(key, value, _REGION.fullmatch(said) is not None, "a Region such as eu-central-1")
-    return said
+        checked(key, value, _REGION.fullmatch(content) is not None, "a Region such as eu-central-1")
+    return content
 
 
 def _one_of(words: type[Word], key: str, value: object) -> Word:
@@ -274,12 +274,12 @@ def _thresholds(value: object) -> dict[str, float]:
     expected = "a table of numbers, such as { disk_full_percent = 95 }"
     checked("thresholds", value, isinstance(value, dict), expected)
     table = value if isinstance(value, dict) else {}
-    known = {one.name: one for one in THRESHOLDS}
+    known = {threshold.name: threshold for threshold in THRESHOLDS}
     for name in table:
         _known(name, known, "thresholds.")
     return {
-        name: number(f"thresholds.{name}", said, known[name].unit, known[name].least, known[name].most)
-        for name, said in table.items()
+        name: number(f"thresholds.{name}", limit, known[name].unit, known[name].least, known[name].most)
+        for name, limit in table.items()
     }
 
 
@@ -287,7 +287,7 @@ def _own_checks(value: object) -> dict[str, OwnCheck]:
     """Parse `own_checks`, by name. Raises ConfigError, which names the check and its allowed values."""
     expected = "a table of tables, such as [own_checks.inodes] with interval_seconds = 300"
     checked("own_checks", value, isinstance(value, dict), expected)
-    found = {}
+    checks = {}
     for name, terms in value.items() if isinstance(value, dict) else ():
         key = f"own_checks.{name}"
         is_name = re.fullmatch(patterns.OWN_NAME, name) is not None
@@ -295,10 +295,10 @@ def _own_checks(value: object) -> dict[str, OwnCheck]:
         checked(key, terms, isinstance(terms, dict), expected)
         for word in terms:
             _known(word, _OWN_SECONDS, f"{key}.")
-        found[name] = OwnCheck(
-            **{word: number(f"{key}.{word}", said, "seconds", *_OWN_SECONDS[word]) for word, said in terms.items()}
+        checks[name] = OwnCheck(
+            **{word: number(f"{key}.{word}", amount, "seconds", *_OWN_SECONDS[word]) for word, amount in terms.items()}
         )
-    return found
+    return checks
 
 
 def _kernel_logs(value: object) -> tuple[KernelLog, ...]:

@@ -26,8 +26,8 @@ def text(key: str, value: object, limit: int) -> str:
 
 def path(key: str, value: object) -> str:
     """Check an absolute path: a service and a person's shell have different working folders."""
-    said = text(key, value, LONG_CHARACTERS)
-    return str(checked(key, value, said.startswith("/"), "an absolute path, which begins with /"))
+    content = text(key, value, LONG_CHARACTERS)
+    return str(checked(key, value, content.startswith("/"), "an absolute path, which begins with /"))
 
 
 def number(key: str, value: object, unit: str, least: float, most: float) -> float:
@@ -54,19 +54,19 @@ def words(key: str, value: object) -> tuple[str, ...]:
 def labels(key: str, value: object, most: int) -> dict[str, str]:
     """Check a table of short texts."""
     table = value if isinstance(value, dict) else {}
-    told = [word for pair in table.items() for word in pair]
+    entries = [word for pair in table.items() for word in pair]
     is_good = isinstance(value, dict) and len(table) <= most
-    is_good = is_good and all(isinstance(one, str) and re.fullmatch(WORD, one) is not None for one in told)
+    is_good = is_good and all(isinstance(entry, str) and re.fullmatch(WORD, entry) is not None for entry in entries)
     checked(key, value, is_good, f'a table of at most {most} texts, such as {{ rack = "r7", switch = "leaf-3" }}')
     return table
 
 
-def is_address(said: str) -> bool:
+def is_address(url: str) -> bool:
     """Whether it is an HTTP address."""
     from urllib.parse import urlsplit  # imported here because a custom endpoint is rare
 
     try:
-        address = urlsplit(said)
+        address = urlsplit(url)
         return address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
     except ValueError:  # an invalid port, an unclosed bracket
         return False

@@ -75,15 +75,15 @@ class Agent:
 
     def step(self) -> bool:
         """Read all sources once. True: there was something, and there may be more."""
-        found = self._kernel_log.poll()
-        events = self._with_serials([*self._announcement(), *found, *self._found(), *self._made_of()])
+        kernel_events = self._kernel_log.poll()
+        events = self._with_serials([*self._announcement(), *kernel_events, *self._found(), *self._made_of()])
         if events:
             self._keep(events)
             self._faults.add(events, training_job(self._watch.gauges()))
             self._sender.wake()
         elif self._clock.monotonic() - self._kept_at >= KEEP_SECONDS:
             self._keep([])
-        return bool(found)
+        return bool(kernel_events)
 
     def _patience_seconds(self) -> float:
         """Seconds to wait for input: until a file must be read, a check is due, or a stop must be noticed."""
@@ -124,9 +124,9 @@ class Agent:
         """Return the events of the checks since the last call, and start the checks that are due."""
         now, at = self._clock.monotonic(), self._clock.utc_now()
         self._watch.ask(now, self._looks.ask)
-        news = [one for answer in self._looks.answers() for one in self._watch.take(answer, now, at.timestamp())]
-        told = [one for one in news if one.is_over or not self._kernel_log.has_told(one.problem.finding)]
-        return [self._event(one, number, at) for number, one in enumerate(told)]
+        news = [change for answer in self._looks.answers() for change in self._watch.take(answer, now, at.timestamp())]
+        changes = [change for change in news if change.is_over or not self._kernel_log.has_told(change.problem.finding)]
+        return [self._event(change, number, at) for number, change in enumerate(changes)]
 
     def _event(self, news: CheckChange, number: int, at: datetime) -> NodeFact:
         """Create an event. `number` distinguishes simultaneous changes: each is one event, though their texts may be

@@ -86,9 +86,9 @@ def take(place: Path) -> dict[str, str] | None:
 def _read(text: str, *more: str) -> dict[str, str] | None:
     """Parse the command; it must have exactly these texts. `run diag` validates their values."""
     try:
-        found = read_json(text) if len(text) <= LONGEST else None
+        command = read_json(text) if len(text) <= LONGEST else None
     except ValueError:
         return None
-    if not isinstance(found, dict) or found.keys() != {*_ASKED, *more}:
+    if not isinstance(command, dict) or command.keys() != {*_ASKED, *more}:
         return None
-    return found if all(isinstance(value, str) for value in found.values()) else None
+    return command if all(isinstance(value, str) for value in command.values()) else None

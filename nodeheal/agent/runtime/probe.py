@@ -43,7 +43,7 @@ def run(command: Sequence[str], output: Path, seconds: float, limit_bytes: int, 
     the command is killed when this process dies: SSM kills a cancelled command with SIGKILL, and only its own process
     group.
     """
-    began, said = time.monotonic(), [output, errors] if errors else [output]
+    began, outputs = time.monotonic(), [output, errors] if errors else [output]
     try:
         process = _start(command, output, errors)
     except FileNotFoundError:
@@ -51,12 +51,12 @@ def run(command: Sequence[str], output: Path, seconds: float, limit_bytes: int, 
     except OSError as error:
         return Ran(error=str(error.strerror))
     try:
-        given_up = _wait(process, said, began + seconds, limit_bytes)
+        given_up = _wait(process, outputs, began + seconds, limit_bytes)
     finally:
         if process.poll() is None:
             _kill(process)
     took = round(time.monotonic() - began, 2)
-    is_cut = sum(_cut(file, limit_bytes) for file in said) > 0
+    is_cut = sum(_cut(file, limit_bytes) for file in outputs) > 0
     return Ran(took, process.returncode, is_cut, f"no answer within {seconds:g} s" * given_up)
 
 
@@ -93,9 +93,9 @@ def killed_with(parent: int, *requests: tuple[int, int]) -> Callable[[], None]:
     return ask_the_kernel
 
 
-def _wait(process: "subprocess.Popen[bytes]", said: Sequence[Path], until: float, limit_bytes: int) -> bool:
+def _wait(process: "subprocess.Popen[bytes]", outputs: Sequence[Path], until: float, limit_bytes: int) -> bool:
     """Wait for its end, its deadline or too much output. Returns whether it was the deadline."""
-    while process.poll() is None and all(file.stat().st_size <= limit_bytes for file in said):
+    while process.poll() is None and all(file.stat().st_size <= limit_bytes for file in outputs):
         if time.monotonic() >= until:
             return True
         time.sleep(POLL_SECONDS)

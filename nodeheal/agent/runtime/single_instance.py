@@ -53,4 +53,4 @@ def _holder(folder: os.stat_result, locks: Path) -> str | None:
         lines = [line.split() for line in locks.read_text(encoding="ascii", errors="replace").splitlines()]
     except OSError:
         return None
-    return next((f"process {said[4]}" for said in lines if said[1:2] == ["FLOCK"] and said[5:6] == [place]), None)
+    return next((f"process {words[4]}" for words in lines if words[1:2] == ["FLOCK"] and words[5:6] == [place]), None)

@@ -21,5 +21,5 @@ def call(command: Sequence[str]) -> str:
         return f"{command[0]}: no answer within {DEADLINE_SECONDS:g} s"
     if ended.returncode == 0:
         return ""
-    said = ended.stderr.decode(errors="replace").strip()[-ERROR_CHARACTERS:]
-    return f"{command[0]}: exit code {ended.returncode}: {said}"
+    message = ended.stderr.decode(errors="replace").strip()[-ERROR_CHARACTERS:]
+    return f"{command[0]}: exit code {ended.returncode}: {message}"

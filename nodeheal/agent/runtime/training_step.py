@@ -17,29 +17,29 @@ def steps_in(folder: Path) -> dict[str, int]:
     """The last steps of the newest runs that show one in this folder, by `JOB/RUN`. Never raises: a heartbeat must go
     out whatever a job has put there.
     """
-    found: dict[str, int] = {}
+    steps: dict[str, int] = {}
     try:
         files = sorted(folder.iterdir(), key=lambda file: file.lstat().st_mtime, reverse=True)[:FILES]
     except OSError:
-        return found
+        return steps
     for file in files:
         named = _OF_RUN.fullmatch(file.name)
         try:
             step = step_in(read_progress(file)) if named else None
         except OSError:
             continue
-        if named is not None and step is not None and len(found) < RUNS:
-            found.setdefault(f"{named['job']}/{named['run']}", step)
-    return found
+        if named is not None and step is not None and len(steps) < RUNS:
+            steps.setdefault(f"{named['job']}/{named['run']}", step)
+    return steps
 
 
 def step_in(content: bytes) -> int | None:
     """Parse the step in `{"step": 2037}`; None for anything else that a job may write."""
     try:
-        said = read_json(content)
+        progress = read_json(content)
     except ValueError:
         return None
-    step = said.get("step") if isinstance(said, dict) else None
+    step = progress.get("step") if isinstance(progress, dict) else None
     is_step = isinstance(step, int) and not isinstance(step, bool) and 0 <= step < STEPS
     return step if is_step else None
 

@@ -90,12 +90,12 @@ class Controller:
 
         Raises NoAnswerError, also where a node's name looks like an option.
         """
-        found: dict[str, list[SlurmNode]] = {address: [] for address in addresses}
+        candidates: dict[str, list[SlurmNode]] = {address: [] for address in addresses}
         for node in self.nodes():
-            for address in _addresses_of(node.address) & found.keys():
+            for address in _addresses_of(node.address) & candidates.keys():
                 _name_of(node)
-                found[address].append(node)
-        return {address: nodes[0] for address, nodes in found.items() if len(nodes) == 1}
+                candidates[address].append(node)
+        return {address: nodes[0] for address, nodes in candidates.items() if len(nodes) == 1}
 
     def jobs(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
         """Return the unfinished jobs with a part on one of these nodes, as many as one answer holds. Raises
@@ -126,7 +126,7 @@ class Controller:
                 if job.restarts and since <= (job.submitted_at or 0) <= until:
                     yield job.submitted_at or 0, job, REQUEUED
 
-        newest = heapq.nlargest(MOST_STOPPED, near(), key=lambda one: one[0])
+        newest = heapq.nlargest(MOST_STOPPED, near(), key=lambda entry: entry[0])
         return {job.job_id: (job, what) for _, job, what in newest}
 
     def _jobs_on(self, nodes: Sequence[SlurmNode]) -> Iterator[SlurmJob]:
@@ -176,8 +176,8 @@ class Controller:
         if not node.is_ours:
             by = f"{node.state} by {node.reason_by or 'nobody'}: {node.reason or 'no reason'}"
             return f"nodeheal has not drained {node.name} ({by})"
-        told = ("scontrol", "update", f"NodeName={_name_of(node)}", "State=POWER_DOWN_FORCE")
-        refused = self._refused(*told, f"Reason={OUR_REASON}{node.incident}")
+        command = ("scontrol", "update", f"NodeName={_name_of(node)}", "State=POWER_DOWN_FORCE")
+        refused = self._refused(*command, f"Reason={OUR_REASON}{node.incident}")
         hint = "Slurm powers no node down without SuspendProgram and SuspendTime"
         return f"Slurm refuses: {refused}; {hint}" if refused else ""
 
@@ -189,7 +189,7 @@ class Controller:
         """
         node = self.nodes_at([address]).get(address)
         here = self._concerned([node]) if node is not None else ()
-        job = next((one for one in here if one.job_id == job_id), None)
+        job = next((candidate for candidate in here if candidate.job_id == job_id), None)
         if job is None or job.restarts > restarts:
             return self._gone(job_id, restarts)
         if not job.may_requeue:
@@ -202,7 +202,7 @@ class Controller:
     def _gone(self, job_id: str, restarts: int) -> Requeued:
         """Describe a job that does not run on the node: whether it was requeued since."""
         known = self._jobs("--jobs", job_id, "--states", "all") if self._knows(job_id) else ()
-        job = next((one for one in known if one.job_id == job_id), None)
+        job = next((candidate for candidate in known if candidate.job_id == job_id), None)
         if job is not None and job.restarts > restarts:
             return Requeued(requeued=True, is_held=job.is_held)
         if job is not None and not job.is_leaving:
@@ -239,7 +239,7 @@ class Controller:
         """Return Slurm's error; empty: it succeeded. Raises NoAnswerError where Slurm is out of reach."""
         output = self._ended(command)
         words_said = output.errors.strip() or output.last_words
-        if output.ran.exit_code and any(told in words_said for told in _NOT_REACHED):
+        if output.ran.exit_code and any(phrase in words_said for phrase in _NOT_REACHED):
             raise NoAnswerError(f"{command[0]}: {words_said}")
         return words_said if output.ran.exit_code else ""
 
@@ -286,14 +286,14 @@ def _name_of(node: SlurmNode) -> str:
     return node.name
 
 
-def _addresses_of(said: str) -> set[str]:
+def _addresses_of(node_address: str) -> set[str]:
     """Return the addresses of Slurm's NodeAddr: itself, or those of the host that it names."""
     try:
-        return {str(ip_address(said))}
+        return {str(ip_address(node_address))}
     except ValueError:
         pass
     try:
-        return {str(info[4][0]) for info in socket.getaddrinfo(said, None)}
+        return {str(info[4][0]) for info in socket.getaddrinfo(node_address, None)}
     except OSError:
         return set()
 

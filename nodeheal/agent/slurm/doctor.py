@@ -88,10 +88,10 @@ def signs_of(settings: Mapping[str, str]) -> Iterator[Sign]:
 
 
 def _version(text: str) -> Sign:
-    found = re.match(r"(\d+)\.(\d+)", text)
-    if found is None:
+    match = re.match(r"(\d+)\.(\d+)", text)
+    if match is None:
         return Sign("version", UNTRIED, f"{text}: not readable as a version")
-    is_new = (int(found[1]), int(found[2])) >= OLDEST
+    is_new = (int(match[1]), int(match[2])) >= OLDEST
     return Sign("version", GOOD, text) if is_new else Sign("version", BAD, f"{text}: 22.05 or newer is needed")
 
 
@@ -252,5 +252,5 @@ def _words(settings: Mapping[str, str], key: str) -> list[str]:
 
 def _seconds(text: str) -> int | None:
     """Parse seconds. None: no limit, or not readable."""
-    found = re.fullmatch(r"(\d+)(?: sec)?", text)
-    return None if found is None or int(found[1]) == _NO_LIMIT else int(found[1])
+    match = re.fullmatch(r"(\d+)(?: sec)?", text)
+    return None if match is None or int(match[1]) == _NO_LIMIT else int(match[1])

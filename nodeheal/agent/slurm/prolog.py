@@ -76,7 +76,7 @@ class PrologVerdict:
     """The verdict for the job, and the reason. Only FAILED prevents its start."""
 
     verdict: str
-    said: str
+    reason: str
 
 
 Say = Callable[[PrologVerdict], None]
@@ -123,22 +123,22 @@ def check_names(text: str) -> tuple[str, ...]:
 
 def carry_out(arguments: argparse.Namespace) -> int:
     """Check the node within the seconds; returns the exit code."""
-    began, found = time.monotonic(), _JOB_ID.fullmatch(os.environ.get("SLURM_JOB_ID", ""))
+    began, match = time.monotonic(), _JOB_ID.fullmatch(os.environ.get("SLURM_JOB_ID", ""))
     os.environ.setdefault("PATH", PATH)
     ends_at = began + arguments.seconds
     until = ends_at - min(RESERVE_SECONDS, arguments.seconds / 4)
-    terms = Terms(arguments.level, arguments.valid_seconds, arguments.without, until, found[0] if found else "")
+    terms = Terms(arguments.level, arguments.valid_seconds, arguments.without, until, match[0] if match else "")
     try:
         answer = _answer(partial(_look, arguments, terms), until, ends_at)
     except Exception as error:
         answer = _broken(error)
-    told = {"job": terms.job, "verdict": answer.verdict, "found": answer.said}
-    told["seconds"] = f"{time.monotonic() - began:.1f}"
+    fields = {"job": terms.job, "verdict": answer.verdict, "found": answer.reason}
+    fields["seconds"] = f"{time.monotonic() - began:.1f}"
     if answer.verdict == Verdict.FAILED:
-        logger.error("the node has failed: the job must not start here", extra=told)
+        logger.error("the node has failed: the job must not start here", extra=fields)
         return EXIT_DRAINS
     level = logging.INFO if answer.verdict == Verdict.OK else logging.WARNING
-    logger.log(level, "the job may start here", extra=told)
+    logger.log(level, "the job may start here", extra=fields)
     return EXIT_STARTS
 
 
@@ -187,7 +187,7 @@ def _be_the_look(look: Callable[[Say], None], parent: int, writer: int) -> NoRet
 
 
 def _say(writer: int, answer: PrologVerdict) -> None:
-    short = replace(answer, said=clip(answer.said, SAID_CHARACTERS))
+    short = replace(answer, reason=clip(answer.reason, SAID_CHARACTERS))
     os.write(writer, f"{json.dumps(asdict(short))}\n".encode())
 
 
@@ -228,8 +228,8 @@ def _look(arguments: argparse.Namespace, terms: Terms, say: Say) -> None:
     """Run all checks: send the verdict, then report the findings. Raises ConfigError, OSError."""
     config, clock = given(arguments), Clock()
     boot_id = config.boot_id()
-    checks = [one for one in chosen(config) if not _is_left_out(one.name, terms.without)]
-    names = [one.name for one in checks]
+    checks = [check for check in chosen(config) if not _is_left_out(check.name, terms.without)]
+    names = [check.name for check in checks]
     asked = {"node_id": config.node_id, "boot_id": boot_id, "level": terms.level, "checks": names}
     passes = _Passes(config, asked, clock)
     if passes.is_valid(terms.valid_seconds):
@@ -239,15 +239,15 @@ def _look(arguments: argparse.Namespace, terms: Terms, say: Say) -> None:
     rows = [row for row in _rows(checks, place, terms) if row.verdict != NOT_HERE]
     verdicts = [Verdict(row.verdict) for row in rows]
     words = [f"{row.check}: {'; '.join(row.said)}" for row in rows if row.verdict != Verdict.OK]
-    found = ToolReport(Verdict.OK)
+    diagnosis = ToolReport(Verdict.OK)
     if Verdict.FAILED not in verdicts:
-        found = _diagnosed(boot_id, place, terms, passes, clock)
-        words += [f"dcgmi diag: {found.reason}"] * bool(found.reason)
-    worst = max([*verdicts, found.verdict], key=GRAVITY.index)
+        diagnosis = _diagnosed(boot_id, place, terms, passes, clock)
+        words += [f"dcgmi diag: {diagnosis.reason}"] * bool(diagnosis.reason)
+    worst = max([*verdicts, diagnosis.verdict], key=GRAVITY.index)
     passes.keep(worst, terms.valid_seconds)
     say(PrologVerdict(worst, "; ".join(words) or f"{len(rows)} checks found nothing"))
-    if found.verdict is Verdict.FAILED:
-        _report(found, config, boot_id, terms.job, clock.utc_now())
+    if diagnosis.verdict is Verdict.FAILED:
+        _report(diagnosis, config, boot_id, terms.job, clock.utc_now())
 
 
 def _is_left_out(name: str, without: tuple[str, ...]) -> bool:
@@ -262,7 +262,7 @@ def _rows(checks: Sequence[NodeCheck], place: CheckContext, terms: Terms) -> Ite
     An operator's own check has not: a broken one is broken on all nodes, and would drain them all.
     """
     rest = max(0.1, terms.rest_seconds)
-    timely = [replace(one, deadline_seconds=min(one.deadline_seconds, rest)) for one in checks]
+    timely = [replace(check, deadline_seconds=min(check.deadline_seconds, rest)) for check in checks]
     for answer, terms_of_it, seconds in answers_of(timely, place):
         row = row_of(answer, terms_of_it, seconds)
         is_cut = answer.hung and terms_of_it.deadline_seconds == rest and not own.is_name(answer.name)
@@ -286,8 +286,8 @@ def _diagnosed(boot_id: str, place: CheckContext, terms: Terms, passes: "_Passes
             return unknown(f"left out: other diagnostics run here ({refusal})")
         if passes.is_valid(terms.valid_seconds):  # of a simultaneous prolog
             return ToolReport(Verdict.OK)
-        [(found, _, _)] = diag.run_all(replace(command, deadline_seconds=terms.rest_seconds), place.config, clock)
-    return found
+        [(diagnosis, _, _)] = diag.run_all(replace(command, deadline_seconds=terms.rest_seconds), place.config, clock)
+    return diagnosis
 
 
 def _is_mig(place: CheckContext) -> bool:
@@ -296,9 +296,9 @@ def _is_mig(place: CheckContext) -> bool:
     return "Enabled" in (line.strip() for line in output.text.splitlines())
 
 
-def _report(found: ToolReport, config: AgentConfig, boot_id: str, job: str, at: datetime) -> None:
+def _report(diagnosis: ToolReport, config: AgentConfig, boot_id: str, job: str, at: datetime) -> None:
     """Send the findings. All are stored first: the watching agent sends those that this process cannot."""
-    events = list(events_of(found, EventFactory(identity(config), boot_id), job, at))
+    events = list(events_of(diagnosis, EventFactory(identity(config), boot_id), job, at))
     spool, clock = open_spool(config), Clock()
     spool.put(events)
     bus = event_bus(config, clock)
@@ -306,21 +306,21 @@ def _report(found: ToolReport, config: AgentConfig, boot_id: str, job: str, at: 
         report(event, spool, bus)
 
 
-def events_of(found: ToolReport, event_factory: EventFactory, job: str, at: datetime) -> Iterator[HealthEvent]:
+def events_of(diagnosis: ToolReport, event_factory: EventFactory, job: str, at: datetime) -> Iterator[HealthEvent]:
     """Create events for the findings that made the diagnostic fail. Without findings, as for one that hangs, there is a
     code of its own.
 
     Where the catalog rates none as FAILED, all are reported, because the diagnostic has failed nevertheless.
     """
-    grave = [one for one in found.findings if verdict_of(one) is Verdict.FAILED]
-    unnamed = Finding(Family.dcgm, UNNAMED, None, found.reason, verdict=Verdict.FAILED)
-    for place, finding in enumerate((grave or list(found.findings) or [unnamed])[:FINDINGS]):
+    grave = [finding for finding in diagnosis.findings if verdict_of(finding) is Verdict.FAILED]
+    unnamed = Finding(Family.dcgm, UNNAMED, None, diagnosis.reason, verdict=Verdict.FAILED)
+    for place, finding in enumerate((grave or list(diagnosis.findings) or [unnamed])[:FINDINGS]):
         yield event_factory.found(
             finding,
             source=dcgm.CHECK.name,
             position=f"prolog/{job}/{at.timestamp()}/{place}",
             at=at,
-            evidence=f"dcgmi diag in the prolog of job {job or '?'}: {finding.message or found.reason}",
+            evidence=f"dcgmi diag in the prolog of job {job or '?'}: {finding.message or diagnosis.reason}",
         )
 
 
@@ -335,11 +335,11 @@ class _Passes:
 
     def is_valid(self, seconds: float) -> bool:
         """Whether there is a pass that is not older than these seconds."""
-        said = self._read() if seconds else None
-        if said is None:
+        record = self._read() if seconds else None
+        if record is None:
             return False
-        at = said.pop("at", None)
-        if said != self._terms or not isinstance(at, float):
+        at = record.pop("at", None)
+        if record != self._terms or not isinstance(at, float):
             return False
         return 0 <= self._clock.since_boot() - at < seconds
 
@@ -364,9 +364,9 @@ class _Passes:
         try:
             with open_file(PASS_FILE, inside=folder) as file:
                 is_ours, text = is_own(file.fileno()) and is_own(folder), file.read(PASS_CHARACTERS)
-            said = read_json(text) if is_ours else None
+            record = read_json(text) if is_ours else None
         except (OSError, ValueError):
             return None
         finally:
             os.close(folder)
-        return said if isinstance(said, dict) else None
+        return record if isinstance(record, dict) else None

@@ -107,8 +107,10 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
     incident = arguments.incident[0] if arguments.incident else NONE
     match arguments.verb:
         case "nodes":
-            found = controller.nodes_at(addresses) if addresses else {node.name: node for node in controller.nodes()}
-            return _nodes(found, addresses)
+            by_address = (
+                controller.nodes_at(addresses) if addresses else {node.name: node for node in controller.nodes()}
+            )
+            return _nodes(by_address, addresses)
         case "drain":
             incidents = dict(zip(addresses, arguments.incident, strict=True))
             drained = controller.drain(incidents)
@@ -150,28 +152,30 @@ def _jobs(controller: Controller, nodes: Sequence[SlurmNode], incident: str) -> 
     """Return what the control plane reads of each job; `before`: the outcome of one that has ended already, empty where
     it is there.
     """
-    told = {job.job_id: (job, "") for job in controller.jobs(nodes)}
-    found = {**controller.stopped(nodes, incident), **told}
-    return [{**{name: getattr(job, name) for name in _OF_A_JOB}, "before": before} for job, before in found.values()]
+    present_jobs = {job.job_id: (job, "") for job in controller.jobs(nodes)}
+    all_jobs = {**controller.stopped(nodes, incident), **present_jobs}
+    return [{**{name: getattr(job, name) for name in _OF_A_JOB}, "before": before} for job, before in all_jobs.values()]
 
 
-def _nodes(found: Mapping[str, SlurmNode], addresses: Sequence[str], **more: Mapping[str, object]) -> dict[str, Any]:
+def _nodes(
+    by_address: Mapping[str, SlurmNode], addresses: Sequence[str], **more: Mapping[str, object]
+) -> dict[str, Any]:
     """Return what the control plane reads of each node: its name, whether it takes work, its reason; `more`, by node.
 
     Addresses without a node are printed for people; the control plane sees that they are missing.
     """
-    told = {}
-    for where in [where for where in addresses if where not in found]:
+    rows = {}
+    for where in [where for where in addresses if where not in by_address]:
         sys.stderr.write(f"Slurm has no node at {where}, or more than one\n")
-    for where, node in found.items():
+    for where, node in by_address.items():
         derived = {name: getattr(node, name) for name in ("is_in_service", "is_by_person", "incident")}
-        told[where] = {
+        rows[where] = {
             **vars(node),
             "reason": node.reason[:REASON_CHARACTERS],
             **derived,
             **{name: known[where] for name, known in more.items()},
         }
-    return {"nodes": told}
+    return {"nodes": rows}
 
 
 def _addresses(text: str) -> list[str]:

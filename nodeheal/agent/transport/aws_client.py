@@ -93,10 +93,10 @@ class AwsClient:
 
     def _learns_the_time(self) -> bool:
         """Update `ahead` from the answer; whether it differs from what the last call was signed with."""
-        told = _time_of(self._date or "")
-        if told is None:
+        server_time = _time_of(self._date or "")
+        if server_time is None:
             return False
-        ahead = told - self._clock.utc_now()
+        ahead = server_time - self._clock.utc_now()
         has_learnt = abs(ahead - self._skew) >= TOLERATED_SKEW
         if has_learnt:
             self._skew = ahead
@@ -156,7 +156,7 @@ def _worded(body: bytes | Callable[[], bytes]) -> bytes:
 def _time_of(date: str) -> datetime | None:
     """Parse the time of a Date header; None where it is not a date."""
     try:
-        told = parsedate_to_datetime(date)
+        moment = parsedate_to_datetime(date)
     except (ValueError, TypeError, IndexError):
         return None
-    return None if told.year > _LAST_YEAR else told.replace(tzinfo=told.tzinfo or UTC)
+    return None if moment.year > _LAST_YEAR else moment.replace(tzinfo=moment.tzinfo or UTC)

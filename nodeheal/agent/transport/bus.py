@@ -72,8 +72,8 @@ class EventBus:
 
         def body() -> bytes:
             zero = self._service.zero()  # which the service may have reported in this call
-            told = [self._entry(redated(entry, zero)) for entry in entries]
-            return json.dumps({"Entries": told}, ensure_ascii=False).encode()
+            signed_entries = [self._entry(redated(entry, zero)) for entry in entries]
+            return json.dumps({"Entries": signed_entries}, ensure_ascii=False).encode()
 
         try:
             self._signer.prepare()
@@ -91,8 +91,8 @@ class EventBus:
             return receipt
         code = _error_code(answer)
         # An answer without an error code may come from a proxy.
-        told = f"{code} {_text(answer, 'message')}" if code else f"{raw[:ANSWER_BYTES]!r} of {self._service.host}"
-        reason = f"{status} {told}".rstrip()
+        detail = f"{code} {_text(answer, 'message')}" if code else f"{raw[:ANSWER_BYTES]!r} of {self._service.host}"
+        reason = f"{status} {detail}".rstrip()
         if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code in _ENTRY_ERRORS:
             return self._one_by_one(entries, reason, code in _ENTRY_ERRORS)
         is_refusal = code in ACCESS_ERRORS or status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
@@ -144,15 +144,15 @@ def _receipt(entries: Sequence[Entry], answer: object) -> Receipt:
     accepted, hopeless, later, is_refusal = [], [], [], False
     for entry, result in zip(entries, results, strict=True):
         code = _text(result, "ErrorCode")
-        told = (entry.event_id, f"{code} {_text(result, 'ErrorMessage')}".rstrip())
+        refusal = (entry.event_id, f"{code} {_text(result, 'ErrorMessage')}".rstrip())
         if not code and not _text(result, "EventId"):
             later.append((entry.event_id, "the answer has no result for the entry"))
         elif not code:
             accepted.append(entry.event_id)
         elif code in _ENTRY_ERRORS:
-            hopeless.append(told)
+            hopeless.append(refusal)
         else:
-            later.append(told)
+            later.append(refusal)
             is_refusal = is_refusal or code in ACCESS_ERRORS
     return Receipt(tuple(accepted), tuple(hopeless), tuple(later), is_refusal)
 

@@ -53,10 +53,10 @@ def redated(entry: Entry, zero: float) -> Entry:
         return entry
     try:
         later = timedelta(seconds=round(zero - entry.zero))
-        said = json.loads(entry.detail)
-        dates = {name: datetime.fromisoformat(said[name]) + later for name in _DATES if name in said}
+        fields = json.loads(entry.detail)
+        dates = {name: datetime.fromisoformat(fields[name]) + later for name in _DATES if name in fields}
     except (ValueError, TypeError, OverflowError):  # damaged by the disk; the control plane reports it
         return entry
-    told = {**said, **{name: at.isoformat() for name, at in dates.items()}}
-    detail = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    corrected_fields = {**fields, **{name: at.isoformat() for name, at in dates.items()}}
+    detail = json.dumps(corrected_fields, ensure_ascii=False, separators=(",", ":"))
     return replace(entry, detail=detail, observed_at=dates["observed_at"].timestamp())

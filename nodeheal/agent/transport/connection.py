@@ -49,12 +49,12 @@ class Connection:
         try:
             self._http.request(method, path, body or None, dict(headers))
             response = self._http.getresponse()
-            found = response.read(BODY_BYTES + 1)
-            if len(found) > BODY_BYTES:
+            content = response.read(BODY_BYTES + 1)
+            if len(content) > BODY_BYTES:
                 raise BadAnswer(f"more than {BODY_BYTES} bytes")
             if response.length:  # `read` with a limit does not raise where the body ends too early
                 raise BadAnswer(f"{response.length} bytes of the body are missing")
-            return Response(response.status, {name.lower(): value for name, value in response.getheaders()}, found)
+            return Response(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
         except ssl.SSLCertVerificationError as error:  # OpenSSL's error does not name the file to repair
             self.close()
             raise ssl.SSLCertVerificationError(error.errno, f"{error.verify_message}; {_authorities()}") from error

@@ -81,9 +81,9 @@ class CredentialChain:
             return None
         version = (status.st_mtime_ns, status.st_ino)
         if self._from_file is None or self._from_file[0] != version:
-            found = self._read_file()
+            credentials = self._read_file()
             # An unreadable file is retried: a change of its owner does not change its modification time.
-            self._from_file = (version, found) if found else None
+            self._from_file = (version, credentials) if credentials else None
         return self._from_file[1] if self._from_file else None
 
     def _read_file(self) -> Credentials | None:

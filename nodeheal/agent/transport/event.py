@@ -277,8 +277,8 @@ class EventFactory:
 
     def over(self, finding: Finding, *, source: str, position: str, at: datetime) -> HealthEvent:
         """Create the event that the fault of `found` at this position is over."""
-        told = self.found(finding, source=source, position=f"{position} over", at=at, evidence="it is over")
-        return replace(told, verdict=Verdict.OK)
+        event = self.found(finding, source=source, position=f"{position} over", at=at, evidence="it is over")
+        return replace(event, verdict=Verdict.OK)
 
     def alive(self, at: datetime) -> HealthEvent:
         """Create a heartbeat event."""
@@ -304,7 +304,7 @@ class EventFactory:
         return NodeHardwareReported(
             **self.header("hardware", at.isoformat(), at=at),
             machine=machine and word(machine),
-            accelerators=tuple(_in_words(one) for one in accelerators[:ACCELERATORS_TOLD]),
+            accelerators=tuple(_in_words(accelerator) for accelerator in accelerators[:ACCELERATORS_TOLD]),
         )
 
     def diagnosed(
@@ -317,25 +317,25 @@ class EventFactory:
             verdict=report.verdict,
             failed_tests=tuple(clip(test, CHECK_CHARACTERS) for test in report.failed_tests[:FAILED_TESTS]),
             undone_tests=tuple(clip(test, CHECK_CHARACTERS) for test in report.undone_tests[:FAILED_TESTS]),
-            checks=tuple(replace(one, reason=clip(one.reason, CHECK_CHARACTERS)) for one in checks),
+            checks=tuple(replace(check, reason=clip(check.reason, CHECK_CHARACTERS)) for check in checks),
             measured={word(name): value for name, value in sorted(report.measured.items())[:MEASURES]},
             evidence=clip(evidence),
         )
 
     def froze(self, request_id: str, saved: Saved, confirmed: Confirmed, at: datetime) -> EvidenceFrozen:
         """Create the answer to an evidence request; a second run of the command gets the same id."""
-        failed = tuple(word(one) for one in saved.failed[:EVIDENCE_ITEMS])
+        failed = tuple(word(item) for item in saved.failed[:EVIDENCE_ITEMS])
         bounded = replace(saved, failed=failed, reason=clip(saved.reason, REASON_CHARACTERS))
         answer = replace(confirmed, confirmed_by=clip(confirmed.confirmed_by, CHECK_CHARACTERS))
         header = self.header("evidence", request_id, at=at)
         return EvidenceFrozen(**header, request_id=request_id, **asdict(bounded), **asdict(answer))
 
-    def found_checkpoint(self, request_id: str, found: Found, at: datetime) -> CheckpointFound:
+    def found_checkpoint(self, request_id: str, answer: Found, at: datetime) -> CheckpointFound:
         """Create the answer to a checkpoint request; a second run of the command gets the same id."""
-        skipped = tuple(clip(one, CHECK_CHARACTERS) for one in found.skipped[:SKIPPED])
-        bounded = replace(found, skipped=skipped, reason=clip(found.reason, REASON_CHARACTERS))
+        skipped = tuple(clip(note, CHECK_CHARACTERS) for note in answer.skipped[:SKIPPED])
+        bounded = replace(answer, skipped=skipped, reason=clip(answer.reason, REASON_CHARACTERS))
         header = self.header("checkpoint", request_id, at=at)
-        return CheckpointFound(**header, request_id=request_id, **{**asdict(bounded), "sight": found.sight})
+        return CheckpointFound(**header, request_id=request_id, **{**asdict(bounded), "sight": answer.sight})
 
     def header(self, *fact: str, at: datetime) -> Header:
         """Create the common fields. `fact` determines the id; its first element names the kind of event."""

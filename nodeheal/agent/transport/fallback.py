@@ -84,5 +84,5 @@ class Fallback:
 
     def _message(self, topic: str, entry: Entry) -> bytes:
         signed = self._signer.sign(entry.detail_type, entry.detail, self._sns.now())
-        told = {"Action": "Publish", "Version": "2010-03-31", "TopicArn": topic, "Message": signed}
-        return urlencode(told).encode()
+        fields = {"Action": "Publish", "Version": "2010-03-31", "TopicArn": topic, "Message": signed}
+        return urlencode(fields).encode()

@@ -66,7 +66,7 @@ class HeartbeatContent:
 
 def request(user_id: str, heartbeat: HeartbeatContent) -> dict[str, object]:
     """Build the item's update. It also returns what the control plane has stored there for the node."""
-    said = {
+    attributes = {
         names.HEARTBEAT_AT: {"N": f"{heartbeat.at:.3f}"},
         names.HEARTBEAT_EVERY: {"N": f"{heartbeat.every_seconds:g}"},
         names.HEARTBEAT_BOOT: {"S": heartbeat.boot_id},
@@ -74,7 +74,7 @@ def request(user_id: str, heartbeat: HeartbeatContent) -> dict[str, object]:
         names.TTL_ATTRIBUTE: _until(heartbeat.at),
         heartbeat.key.attribute: heartbeat.key.value,
     }
-    return _update(user_id, said)
+    return _update(user_id, attributes)
 
 
 def publication(user_id: str, key: PublicKey, at: float, old: Sequence[str] = ()) -> dict[str, object]:
@@ -82,16 +82,16 @@ def publication(user_id: str, key: PublicKey, at: float, old: Sequence[str] = ()
     return _update(user_id, {key.attribute: key.value, names.TTL_ATTRIBUTE: _until(at)}, old)
 
 
-def _update(user_id: str, said: Mapping[str, object], removed: Sequence[str] = ()) -> dict[str, object]:
-    change = "SET " + ", ".join(f"#{name} = :{name}" for name in said)
+def _update(user_id: str, attributes: Mapping[str, object], removed: Sequence[str] = ()) -> dict[str, object]:
+    change = "SET " + ", ".join(f"#{name} = :{name}" for name in attributes)
     if removed:
         change += " REMOVE " + ", ".join(f"#{name}" for name in removed)
     return {
         "TableName": names.HEARTBEATS_TABLE,
         "Key": {names.HEARTBEAT_KEY: {"S": user_id}},
         "UpdateExpression": change,
-        "ExpressionAttributeNames": {f"#{name}": name for name in (*said, *removed)},
-        "ExpressionAttributeValues": {f":{name}": value for name, value in said.items()},
+        "ExpressionAttributeNames": {f"#{name}": name for name in (*attributes, *removed)},
+        "ExpressionAttributeValues": {f":{name}": value for name, value in attributes.items()},
         "ReturnValues": "ALL_NEW",  # costs nothing, and saves a read
     }
 

@@ -62,8 +62,8 @@ def request(node_id: str, gauges: Mapping[str, float], at: datetime, *, each_gpu
         if each_gpu and gauge.kind == "gpu":
             values[gauge.name, gauge.which].append(gauge.value)
     data = [
-        _datum(name, found, {"NodeId": node_id, **({"Gpu": gpu} if gpu else {})}, at)
-        for (name, gpu), found in values.items()
+        _datum(name, samples, {"NodeId": node_id, **({"Gpu": gpu} if gpu else {})}, at)
+        for (name, gpu), samples in values.items()
         if name in PUBLISHED
     ]
     return {"Namespace": names.NODE_METRICS_NAMESPACE, "MetricData": data[:MOST_A_CALL]}

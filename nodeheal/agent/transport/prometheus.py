@@ -68,13 +68,13 @@ def metrics(identity: Identity, gauges: Mapping[str, float], samples: Iterable[S
     """
     node = {"node": identity.node_id, "pool": identity.pool}
     about = {"cluster": identity.cluster, "version": __version__, "product": identity.product or ""}
-    found: dict[str, Metric] = {}
+    families: dict[str, Metric] = {}
     for sample in (Sample("agent_info", 1, about), *_measured(gauges), *samples):
         name = f"nodeheal_{sample.name}"
         # An empty label is the same as none.
         labels = {key: value for key, value in {**node, **sample.labels}.items() if value}
-        found.setdefault(name, _metric(name)).add_sample(name, labels, float(sample.value))
-    yield from found.values()
+        families.setdefault(name, _metric(name)).add_sample(name, labels, float(sample.value))
+    yield from families.values()
 
 
 def _metric(name: str) -> Metric:

@@ -152,8 +152,8 @@ class Spool:
                 entry = _entry(event_id, detail_type, detail, zero)
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
                 spoilt.append((seq,))
-                told = {"event": str(event_id)[:64], "why": f"{type(error).__name__}: {error}"}
-                logger.error("the spool contains an event that cannot be read; it is dropped", extra=told)
+                fields = {"event": str(event_id)[:64], "why": f"{type(error).__name__}: {error}"}
+                logger.error("the spool contains an event that cannot be read; it is dropped", extra=fields)
                 continue
             entries.append(entry if entry.boot_id == self._boot_id else replace(entry, zero=None))
         database.executemany("DELETE FROM events WHERE seq = ?", spoilt)
@@ -364,10 +364,10 @@ def _entry(event_id: object, detail_type: object, detail: object, zero: object) 
     kind = str(detail_type)
     if kind not in {fact.detail_type for fact in NodeFact.__subclasses__()}:
         raise ValueError(f"{kind[:64]!r} is not a kind of event")
-    said = json.loads(str(detail))
-    if said["event_id"] != event_id:
+    fields = json.loads(str(detail))
+    if fields["event_id"] != event_id:
         raise ValueError("it has the id of another event")
-    observed_at, boot_id = datetime.fromisoformat(said["observed_at"]).timestamp(), str(said.get("boot_id", ""))
+    observed_at, boot_id = datetime.fromisoformat(fields["observed_at"]).timestamp(), str(fields.get("boot_id", ""))
     return Entry(str(event_id), kind, str(detail), observed_at, boot_id, zero if isinstance(zero, float) else None)
 
 
