@@ -14,19 +14,19 @@ _NOBODY = ("timed out", "Connection refused", "No route to host", "Address alrea
 
 def parse_all_reduce(text: str, errors: str, ended: PingpongExit, least_mb_per_s: float = 0.0) -> ToolReport:
     """Return the result of one of the two nodes about the sum over all their GPUs."""
-    said = first_line(errors or text)
+    message = first_line(errors or text)
     if ended.hung_seconds:
         return _failed(TIMEOUT, f"the all-reduce has not ended within {ended.hung_seconds:g} s")
     if ended.exit_code == MISSING:
-        return unknown(f"no all-reduce can be tried: {said}")
+        return unknown(f"no all-reduce can be tried: {message}")
     if ended.exit_code:
         nobody_there = any(word in errors for word in _NOBODY)
-        why = f"the all-reduce ended with {ended.exit_code}: {said}"
+        why = f"the all-reduce ended with {ended.exit_code}: {message}"
         return unknown(why) if nobody_there or ended.exit_code < 0 else _failed(ALL_REDUCE, why)
-    told = first_object(text)
-    ranks, speed, wrong = told.get("ranks"), told.get("bus_mb_per_s"), told.get("wrong_gpus")
+    result = first_object(text)
+    ranks, speed, wrong = result.get("ranks"), result.get("bus_mb_per_s"), result.get("wrong_gpus")
     if not isinstance(ranks, int) or not isinstance(speed, int | float) or not isinstance(wrong, list):
-        return unknown(f"the all-reduce printed no result: {said}".rstrip(": "))
+        return unknown(f"the all-reduce printed no result: {message}".rstrip(": "))
     if wrong:
         return _failed(
             ALL_REDUCE, f"the sum over {ranks} GPUs is wrong on GPU {', '.join(map(str, wrong))} of this node"

@@ -86,7 +86,7 @@ def parse_diagnostic(output: str, accelerators: int = 0, links: NvLinks = NvLink
     document = first_object(output)
     rounds = document.get(_ITERATIONS)
     if isinstance(rounds, list):  # dcgmi diag --iterations: a document for each
-        judged = [_parse(one, accelerators, links) for one in _dicts(rounds)]
+        judged = [_parse(iteration, accelerators, links) for iteration in _dicts(rounds)]
         is_whole = len(judged) == len(rounds) and not rest_after_first_object(output)
         has_passed = str(document.get(_OVERALL)).lower() in _PASS
         doubt = [] if is_whole and has_passed else [unknown("DCGM does not say that every iteration has passed")]
@@ -95,12 +95,12 @@ def parse_diagnostic(output: str, accelerators: int = 0, links: NvLinks = NvLink
 
 
 def _parse(document: dict[str, object], accelerators: int, links: NvLinks, rest: str = "") -> ToolReport:
-    root = next((found for found in (document.get(key) for key in _ROOTS) if isinstance(found, dict)), None)
+    root = next((candidate for candidate in (document.get(key) for key in _ROOTS) if isinstance(candidate, dict)), None)
     if root is None:
         return unknown("the output is not a complete DCGM diagnostic")
     names = _entity_names(document)
     results = list(_results(root))
-    faults = [found for result in results for found in _faults(result, names, links)]
+    faults = [defect for result in results for defect in _faults(result, names, links)]
     for source in (document, root):
         for key in _ERROR_KEYS:
             if source.get(key):
@@ -143,9 +143,11 @@ def _judge(
 ) -> ToolReport:
     verdicts = (Verdict.FAILED, Verdict.UNKNOWN, Verdict.DEGRADED)
     failed, undone, warned = (_tests(verdict, results, links) for verdict in verdicts)
-    told = sum_up(faults, "")
+    total = sum_up(faults, "")
     if failed:
-        return ToolReport(Verdict.FAILED, failed, told.failed_components, told.findings, f"failed: {', '.join(failed)}")
+        return ToolReport(
+            Verdict.FAILED, failed, total.failed_components, total.findings, f"failed: {', '.join(failed)}"
+        )
     named = frozenset(gpu for result in results for gpu in result.gpus)
     names = frozenset(gpu for result in results if result.status in _PASS + _FAIL + _WARN for gpu in result.gpus)
     is_of_all = not names and _are_of_all(results)
@@ -163,11 +165,11 @@ def _judge(
         return sum_up(faults, "", doubt=f"{tested} of {there} GPUs were tested")
     if undone and not warned:
         reason = f"not done, neither passed nor failed: {', '.join(undone)}"
-        return ToolReport(Verdict.UNKNOWN, findings=told.findings, reason=reason, is_only_undone=True)
+        return ToolReport(Verdict.UNKNOWN, findings=total.findings, reason=reason, is_only_undone=True)
     if undone or not any(result.status in _PASS for result in results) or not (names or is_of_all):
         return sum_up(faults, "", doubt=f"not done: {', '.join(undone)}" if undone else "no test of any GPU has passed")
     if warned:
-        return ToolReport(Verdict.DEGRADED, (), (), told.findings, f"warnings: {', '.join(warned)}")
+        return ToolReport(Verdict.DEGRADED, (), (), total.findings, f"warnings: {', '.join(warned)}")
     if not tested:
         return ToolReport(Verdict.OK, reason="every GPU that DCGM sees passed; it does not report their number")
     return ToolReport(Verdict.OK, reason=f"{tested} GPUs passed")
@@ -193,23 +195,23 @@ def _faults(result: _Result, names: dict[str, str], links: NvLinks) -> Iterator[
     for warning in warnings:
         for component in _components(result, warning, names):
             for code in warning.names or (NOT_DONE if says_not_done(warning.text) else UNNAMED,):
-                found = error_finding(code, component, f"{result.test}: {warning.text}", links)
-                if found is not None:
-                    yield _fault(result.status, found, kind_of(code, links))
+                finding = error_finding(code, component, f"{result.test}: {warning.text}", links)
+                if finding is not None:
+                    yield _fault(result.status, finding, kind_of(code, links))
 
 
-def _fault(status: str, found: Finding, kind: ErrorKind) -> ReportedFault:
+def _fault(status: str, finding: Finding, kind: ErrorKind) -> ReportedFault:
     if status in _PASS:
-        return ReportedFault(Verdict.UNKNOWN, replace(found, verdict=Verdict.UNKNOWN))
+        return ReportedFault(Verdict.UNKNOWN, replace(finding, verdict=Verdict.UNKNOWN))
     return ReportedFault(
-        found.verdict or (Verdict.DEGRADED if status in _WARN else _WEIGHTS.get(kind, Verdict.UNKNOWN)), found
+        finding.verdict or (Verdict.DEGRADED if status in _WARN else _WEIGHTS.get(kind, Verdict.UNKNOWN)), finding
     )
 
 
 def _components(result: _Result, warning: _Warning, names: dict[str, str]) -> list[str | None]:
     """Return where it failed: one result may cover all GPUs, and its text then names the GPU."""
-    said = sorted(set(_GPU_IN_TEXT.findall(warning.text)), key=int)
-    gpus = sorted(result.gpus, key=int) if len(result.gpus) == 1 else said
+    named_gpus = sorted(set(_GPU_IN_TEXT.findall(warning.text)), key=int)
+    gpus = sorted(result.gpus, key=int) if len(result.gpus) == 1 else named_gpus
     return [names.get(gpu, f"GPU {gpu}") for gpu in gpus] or [result.entity]
 
 
@@ -217,12 +219,12 @@ def _global_faults(errors: object, links: NvLinks) -> Iterator[ReportedFault]:
     """Return faults in DCGM's global errors, which may name broken hardware."""
     listed = errors if isinstance(errors, list) else [errors]
     for warning in _warnings(listed):
-        said = _GPU_IN_TEXT.search(warning.text)
+        match = _GPU_IN_TEXT.search(warning.text)
         for code in warning.names:
             is_grave = warning.severity in _GRAVE_SEVERITIES and kind_of(code, links) is ErrorKind.HARDWARE
-            found = error_finding(code, said[0] if said else None, warning.text, links)
-            if found is not None:
-                yield ReportedFault(Verdict.FAILED if is_grave else Verdict.UNKNOWN, found)
+            finding = error_finding(code, match[0] if match else None, warning.text, links)
+            if finding is not None:
+                yield ReportedFault(Verdict.FAILED if is_grave else Verdict.UNKNOWN, finding)
 
 
 def _results(root: dict[str, object]) -> Iterator[_Result]:
@@ -242,10 +244,10 @@ def _repeats(summary: dict[str, object], results: Sequence[dict[str, object]]) -
 
 def _result(test: str, raw: dict[str, object]) -> _Result:
     warnings = raw.get("warnings", raw.get("warning"))
-    found = tuple(_warnings(warnings if isinstance(warnings, list) else [warnings]))
+    parsed_warnings = tuple(_warnings(warnings if isinstance(warnings, list) else [warnings]))
     group = raw.get("entity_group")
     entity = f"{group} {raw.get('entity_id')}"[:60] if group else None
-    return _Result(test, _status(raw), _gpus(raw), entity, found)
+    return _Result(test, _status(raw), _gpus(raw), entity, parsed_warnings)
 
 
 def _warnings(raw: Sequence[object]) -> Iterator[_Warning]:

@@ -211,14 +211,14 @@ def names_in(text: str) -> tuple[str, ...]:
 
 def _phrased(text: str) -> list[str]:
     """Return the names of DCGM's sentences, in the order of the text."""
-    found: list[tuple[int, int, str]] = []
+    matches: list[tuple[int, int, str]] = []
     for name, pattern in _PATTERNS:
         for match in pattern.finditer(text):
             start, end = match.span()
-            if not any(start < other_end and other_start < end for other_start, other_end, _ in found):
-                found.append((start, end, name))
+            if not any(start < other_end and other_start < end for other_start, other_end, _ in matches):
+                matches.append((start, end, name))
                 break
-    return [name for _, _, name in sorted(found)]
+    return [name for _, _, name in sorted(matches)]
 
 
 def says_not_done(text: str) -> bool:

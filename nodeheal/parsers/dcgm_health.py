@@ -44,8 +44,8 @@ def parse_health(output: str, links: NvLinks = NvLinks.UNKNOWN) -> ToolReport:
     body = first_object(output).get("body")
     overall = _value(body.get(_OVERALL)) if isinstance(body, dict) else None
     if not isinstance(body, dict) or overall is None:
-        said = first_line(output)
-        return unknown(f"the output is not a complete DCGM health report{f': {said}' if said else ''}")
+        line = first_line(output)
+        return unknown(f"the output is not a complete DCGM health report{f': {line}' if line else ''}")
     faults, strange = _sick(body, links), _strange_words(body)
     word = _WORDS.get(overall.lower())
     doubt = f"unknown health: {', '.join(strange)}"[:300] if strange else ""
@@ -93,9 +93,9 @@ def _entity_faults(component: str, entity: dict[str, object], links: NvLinks) ->
 def _system_faults(component: str, name: str, system: dict[str, object], links: NvLinks) -> Iterator[ReportedFault]:
     word = _word(system)
     for code in _codes(name, system):
-        found = error_finding(code, component, f"{name}: {_text(system) or _value(system)}", links)
-        if found is not None and word is not None:
-            yield ReportedFault(found.verdict or word, found, name[:60])
+        finding = error_finding(code, component, f"{name}: {_text(system) or _value(system)}", links)
+        if finding is not None and word is not None:
+            yield ReportedFault(finding.verdict or word, finding, name[:60])
 
 
 def _codes(name: str, system: dict[str, object]) -> tuple[str, ...]:

@@ -80,8 +80,8 @@ def parse_efa(text: str, expected: int = 0) -> ToolReport:
     ports: _Ports = {}
     strange = _read_lines(text, ports)
     if not ports:
-        said = first_line(text)
-        return unknown(f"not understood as EFA or InfiniBand output: {said}" if said else "empty output")
+        line = first_line(text)
+        return unknown(f"not understood as EFA or InfiniBand output: {line}" if line else "empty output")
     return _judge(ports, expected, strange, is_list=True)
 
 
@@ -102,7 +102,7 @@ def _unsaid(expected: int) -> str:
 
 def _judge(ports: _Ports, expected: int, strange: str, is_list: bool) -> ToolReport:
     doubt = strange or _doubt(ports)
-    faults = [found for port in ports.values() for found in _faults(port)]
+    faults = [defect for port in ports.values() for defect in _faults(port)]
     devices = {port.device for port in ports.values()}
     # The rest of a cut-off output may be healthy; a tree is never cut off.
     if len(devices) < expected and not (is_list and doubt):
@@ -110,13 +110,13 @@ def _judge(ports: _Ports, expected: int, strange: str, is_list: bool) -> ToolRep
         faults.append(_missing(family, len(devices), expected))
     unsaid = _unsaid(expected) if is_list else ""
     report = sum_up(faults, f"{len(devices)} devices show no fault{unsaid}", doubt)
-    has_totals = any(found.verdict is Verdict.DEGRADED for found in faults)
+    has_totals = any(defect.verdict is Verdict.DEGRADED for defect in faults)
     reason = f"{report.reason} ({_NO_RATE})" if has_totals else report.reason
     return ToolReport(report.verdict, report.failed_tests, report.failed_components, report.findings, reason)
 
 
-def _missing(family: Family, seen: int, expected: int) -> ReportedFault:
-    return fault(Verdict.FAILED, family, "DEVICE_MISSING", None, f"{seen} of {expected} devices are shown")
+def _missing(family: Family, count: int, expected: int) -> ReportedFault:
+    return fault(Verdict.FAILED, family, "DEVICE_MISSING", None, f"{count} of {expected} devices are shown")
 
 
 def _faults(port: _Port) -> Iterator[ReportedFault]:
@@ -203,8 +203,8 @@ def _read_counters(port: _Port, text: str) -> bool:
 
 def _parse_fi_info(text: str, expected: int) -> ToolReport:
     if re.search(r"fi_getinfo: -61\b|No data available", text):
-        said = first_line(text)
-        return sum_up([fault(Verdict.FAILED, Family.efa, "NO_EFA_PROVIDER", None, said)], "")
+        line = first_line(text)
+        return sum_up([fault(Verdict.FAILED, Family.efa, "NO_EFA_PROVIDER", None, line)], "")
     blocks = _blocks(text)
     if not blocks:
         return unknown(f"fi_info says: {first_line(text)}")

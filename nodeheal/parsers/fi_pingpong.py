@@ -81,20 +81,20 @@ def parse_pingpong(
     return ToolReport(Verdict.OK, reason=_told(best), measured=_measured(rows))
 
 
-def _why_broken(said: str, rows: Sequence[MessageSizeResult], ended: PingpongExit, serves: bool) -> ToolReport | None:
+def _why_broken(output: str, rows: Sequence[MessageSizeResult], ended: PingpongExit, serves: bool) -> ToolReport | None:
     """Return the report of a failed run."""
     if ended.hung_seconds:
         return _hung(rows, ended.hung_seconds, serves)
     if ended.exit_code == 0:
         return None
-    what = first_line("\n".join(line for line in said.splitlines() if not _ROW.fullmatch(line[:300])))
-    if _TAKEN.search(said):
+    what = first_line("\n".join(line for line in output.splitlines() if not _ROW.fullmatch(line[:300])))
+    if _TAKEN.search(output):
         return unknown(f"the port is taken on this node: {what}")
-    if not rows and _ABSENT.search(said):
+    if not rows and _ABSENT.search(output):
         return unknown(f"the other node cannot be reached, or does not serve: {what}")
-    if _NO_PROVIDER.search(said):
+    if _NO_PROVIDER.search(output):
         return _failed(FABRIC, f"libfabric offers no such provider: {what}", rows)
-    if ended.exit_code > 0 and (rows or _BROKEN.search(said)):
+    if ended.exit_code > 0 and (rows or _BROKEN.search(output)):
         return _failed(FABRIC, f"it broke off: {what}", rows)
     return unknown(f"fi_pingpong ended with {ended.exit_code}: {what}")
 
@@ -123,8 +123,8 @@ def _measured(rows: Sequence[MessageSizeResult]) -> dict[str, float]:
     """Return the speed of the largest messages, and the time of the smallest."""
     if not rows:
         return {}
-    found = {"fabric_mb_per_s": rows[-1].mb_per_s, "fabric_us": rows[0].us}
-    return {name: value for name, value in found.items() if value is not None}
+    measures = {"fabric_mb_per_s": rows[-1].mb_per_s, "fabric_us": rows[0].us}
+    return {name: value for name, value in measures.items() if value is not None}
 
 
 def _finite(text: str) -> float | None:

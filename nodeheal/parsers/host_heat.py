@@ -30,15 +30,15 @@ def judge_load(before: Mapping[str, str], after: Mapping[str, str]) -> ToolRepor
     """Return errors and slowdowns caused by the load, and the heat at its end. Missing values are not judged."""
     uncorrected = _risen(_UNCORRECTED, before, after)
     if uncorrected:
-        told = f"{sum(uncorrected.values())} uncorrectable memory errors under load ({', '.join(sorted(uncorrected))})"
-        return ToolReport(Verdict.FAILED, (MEMORY,), reason=told)
-    hot = [told for path in sorted(after) if (told := _too_hot(path, after))]
+        text = f"{sum(uncorrected.values())} uncorrectable memory errors under load ({', '.join(sorted(uncorrected))})"
+        return ToolReport(Verdict.FAILED, (MEMORY,), reason=text)
+    hot = [text for path in sorted(after) if (text := _too_hot(path, after))]
     if hot:
         return ToolReport(Verdict.FAILED, (HEAT,), reason="; ".join(hot[:4]))
     throttled = _risen(_THROTTLED, before, after)
     if throttled:
-        told = f"{len(throttled)} counters of the processors say that they slowed down for heat under load"
-        return ToolReport(Verdict.DEGRADED, reason=told)
+        text = f"{len(throttled)} counters of the processors say that they slowed down for heat under load"
+        return ToolReport(Verdict.DEGRADED, reason=text)
     return ToolReport(Verdict.OK)
 
 

@@ -127,8 +127,8 @@ def _starts_of_lines(block: bytes, find: Callable[[int], int]) -> Iterator[int]:
 
 
 def _find_numbers(block: bytes, start: int) -> int:
-    found = _NUMBERS.search(block, start)
-    return found.start() if found else -1
+    match = _NUMBERS.search(block, start)
+    return match.start() if match else -1
 
 
 def _line(block: bytes, start: int) -> bytes:

@@ -70,10 +70,10 @@ _PIDS = ("task", "process")
 
 def parse_host(message: str) -> Finding | None:
     """Return a fault of the host from the kernel's own message."""
-    found = _FAULT.match(message)
-    if found is None:
+    match = _FAULT.match(message)
+    if match is None:
         return None
-    parts = {name: value for name, value in found.groupdict().items() if value is not None}
+    parts = {name: value for name, value in match.groupdict().items() if value is not None}
     code = next(iter(parts))
     component = next((parts[name] for name in _COMPONENTS if name in parts), None)
     address = next((normalised(parts[name]) for name in _ADDRESSES if name in parts), None)

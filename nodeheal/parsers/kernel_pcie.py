@@ -53,14 +53,14 @@ _OTHERS = (
 def parse_pcie(message: str) -> Finding | None:
     """Return an error that the link could not correct, of the failed device where the kernel names it."""
     device = _DEVICE.match(message)
-    said = None if device is None else _said(device["address"], device["text"])
-    if device is None or said is None:
+    meaning = None if device is None else _said(device["address"], device["text"])
+    if device is None or meaning is None:
         return None
-    code, component = said
-    found = Finding(Family.pcie_aer, UNPLACED, component, message, code)
+    code, component = meaning
+    finding = Finding(Family.pcie_aer, UNPLACED, component, message, code)
     if device["driver"] in _ANY_DEVICE:
-        return found
-    return placed(found, serves_jobs=device["driver"] in _JOB_DRIVERS)
+        return finding
+    return placed(finding, serves_jobs=device["driver"] in _JOB_DRIVERS)
 
 
 def placed(finding: Finding, *, serves_jobs: bool) -> Finding:

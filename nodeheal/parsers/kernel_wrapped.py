@@ -77,9 +77,9 @@ def origin_of(line: str, message: str) -> str:
 
 
 def _inner(line: str) -> tuple[str, str] | None:
-    found = _WRAPPER.match(line)
-    if found is not None:
-        return line[found.end() :], next((name for name in found.groupdict().values() if name), "")
+    match = _WRAPPER.match(line)
+    if match is not None:
+        return line[match.end() :], next((name for name in match.groupdict().values() if name), "")
     key = _JSON_KEY.search(line)
     if key is None:
         return None

@@ -13,20 +13,20 @@ def dcgm_bandwidths(output: str) -> dict[str, float]:
     """Return the slowest GPU's PCIe bandwidths, where `dcgmi diag` prints them (level 2 and up; not every version
     does).
     """
-    found: dict[str, float] = {}
+    slowest: dict[str, float] = {}
     for way, number in _PCIE.findall(output.replace("\\t", "\t")):
         name = f"pcie_{way.lower().replace(' ', '_')}_gb_per_s"
-        found[name] = min(float(number), found.get(name, float(number)))
-    return found
+        slowest[name] = min(float(number), slowest.get(name, float(number)))
+    return slowest
 
 
 def collective_bandwidth(output: str) -> dict[str, float]:
     """Return nccom-test's bandwidth of an all-reduce over the node's own cores."""
-    found = _NCCOM.findall(output)
-    return {"neuron_all_reduce_gb_per_s": float(found[-1])} if found else {}
+    bandwidths = _NCCOM.findall(output)
+    return {"neuron_all_reduce_gb_per_s": float(bandwidths[-1])} if bandwidths else {}
 
 
 def heat(output: str) -> dict[str, float]:
     """Return the hottest thermal zone in stress-ng's list."""
-    found = [float(celsius) for celsius, _ in _HEAT.findall(output)]
-    return {"hottest_zone_celsius": max(found)} if found else {}
+    temperatures = [float(celsius) for celsius, _ in _HEAT.findall(output)]
+    return {"hottest_zone_celsius": max(temperatures)} if temperatures else {}

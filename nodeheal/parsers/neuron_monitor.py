@@ -48,8 +48,8 @@ def parse_neuron_json(text: str, expected: int = 0) -> ToolReport:
     reports = [document for document in documents if isinstance(document, dict)]
     if not reports or len(reports) < len(documents) or not all(map(_is_monitor, reports)):
         return unknown("not understood as output of neuron-monitor or neuron-ls")
-    faults = [found for report in reports for found in _faults(report, expected)]
-    doubt = next((found for report in reports for found in _doubts(report)), "")
+    faults = [defect for report in reports for defect in _faults(report, expected)]
+    doubt = next((reason for report in reports for reason in _doubts(report)), "")
     return sum_up(faults, f"{len(_counters(reports[-1]))} Neuron devices show no fault", doubt)
 
 
@@ -87,9 +87,9 @@ def _judge_list(listed: list[dict[str, object]], expected: int) -> ToolReport:
     if len(present) < expected and len(present) + len(faults) < expected:
         message = f"{len(present)} of {expected} Neuron devices are listed"
         faults.append(fault(_FAILED, Family.neuron, "DEVICE_COUNT_MISMATCH", None, message))
-    told = f"{len(present)} Neuron devices are listed; the list does not contain their health"
+    summary = f"{len(present)} Neuron devices are listed; the list does not contain their health"
     doubt = "" if present else "no Neuron device is listed"
-    return sum_up(faults, told, doubt, "" if expected else f"{told}: give the expected number")
+    return sum_up(faults, summary, doubt, "" if expected else f"{summary}: give the expected number")
 
 
 def _peers(entry: dict[str, object]) -> list[int]:
@@ -111,9 +111,9 @@ def _faults(report: dict[str, object], expected: int) -> Iterator[ReportedFault]
                 component = f"neuron{_count(device.get('neuron_device_index'))}"
                 yield fault(_FAILED, Family.neuron, code, component, f"{name}: {device[name]}")
     known = _count(_object(report, "neuron_hardware_info").get("neuron_device_count"))
-    seen = len(counters) or known
-    if seen and seen < max(expected, known):
-        message = f"{seen} of {max(expected, known)} Neuron devices are counted"
+    count = len(counters) or known
+    if count and count < max(expected, known):
+        message = f"{count} of {max(expected, known)} Neuron devices are counted"
         yield fault(_FAILED, Family.neuron, "DEVICE_COUNT_MISMATCH", None, message)
 
 

@@ -80,8 +80,8 @@ def parse_neuron(text: str, expected: int = 0) -> ToolReport:
         elif line.strip() and not _NOISE.match(line) and not line.rstrip().endswith(_MAY_BE_EMPTY):
             strange = strange or f"not understood: {line.strip()[:100]}"
     if not tree:
-        said = first_line(text)
-        return unknown(f"not understood as a Neuron tree or tool: {said}" if said else "empty output")
+        head = first_line(text)
+        return unknown(f"not understood as a Neuron tree or tool: {head}" if head else "empty output")
     return _judge(_devices(tree), expected, strange, is_listing=True)
 
 
@@ -94,7 +94,7 @@ def _judge(devices: Mapping[int, _Device], expected: int, strange: str, is_listi
     if not devices:
         return unknown(strange or "no Neuron device is in the tree")
     doubt = strange or _doubt(devices)
-    faults = [found for number, device in sorted(devices.items()) for found in _faults(f"neuron{number}", device)]
+    faults = [defect for number, device in sorted(devices.items()) for defect in _faults(f"neuron{number}", device)]
     # The rest of a cut-off output may be healthy; a tree is never cut off.
     if len(devices) < expected and not (is_listing and doubt):
         message = f"{len(devices)} of {expected} Neuron devices are in the tree"

@@ -44,25 +44,29 @@ def parse_nvidia_smi(text: str, expected: int = 0) -> ToolReport:
     lines = [
         line[:_LINE_CHARACTERS].rstrip() for line in (text if xml is None else text[: text.find("<")]).splitlines()
     ]
-    said = [found for line in lines if (found := _sentence(line))]
+    notices = [notice for line in lines if (notice := _sentence(line))]
     rows = [line for line in lines if line.strip() and not _is_sentence(line)]
     listing = xml or read_log(rows) or read_table(rows) or read_list(rows) or read_csv(rows)
-    if listing is None and not said:
+    if listing is None and not notices:
         return unknown(f"not understood as nvidia-smi's output: {first_line(text)}" if text.strip() else "empty output")
-    return _judge(listing or GpuListing((), has_end=True), said, expected)
+    return _judge(listing or GpuListing((), has_end=True), notices, expected)
 
 
-def _judge(listing: GpuListing, said: Sequence[ReportedFault], expected: int) -> ToolReport:
+def _judge(listing: GpuListing, notices: Sequence[ReportedFault], expected: int) -> ToolReport:
     answers = [answer for reading in listing.readings for answer in judge(reading)]
-    faults = [*said, *(answer for answer in answers if isinstance(answer, ReportedFault)), *_missing(listing, expected)]
+    faults = [
+        *notices,
+        *(answer for answer in answers if isinstance(answer, ReportedFault)),
+        *_missing(listing, expected),
+    ]
     doubts = [listing.doubt, *(answer.text for answer in answers if isinstance(answer, Doubt))]
-    seen = len(listing.readings)
-    if not seen and not said:
+    count = len(listing.readings)
+    if not count and not notices:
         doubts.append("no GPU is shown")
-    told = "show no fault" if listing.tells_health else "are listed; the list does not contain their health"
+    summary = "show no fault" if listing.tells_health else "are listed; the list does not contain their health"
     if not listing.has_end and not expected:
-        told = f"{told}; the expected number is not known"
-    return sum_up(faults, f"{seen} GPUs {told}", next(filter(None, doubts), ""), _unproven(listing, expected))
+        summary = f"{summary}; the expected number is not known"
+    return sum_up(faults, f"{count} GPUs {summary}", next(filter(None, doubts), ""), _unproven(listing, expected))
 
 
 def _unproven(listing: GpuListing, expected: int) -> str:
@@ -77,10 +81,10 @@ def _missing(listing: GpuListing, expected: int) -> Iterator[ReportedFault]:
     holes = sorted(set(range(max(numbers) + 1)) - set(numbers)) if len(numbers) > 1 and max(numbers) < 1024 else []
     for hole in holes:
         yield fault(_FAILED, Family.nvml, "GPU_MISSING", f"GPU {hole}", f"number {hole} is missing")
-    seen, should = len(listing.readings), max(expected, listing.attached or 0)
+    count, should = len(listing.readings), max(expected, listing.attached or 0)
     # The rest of a cut-off output may be healthy.
-    if seen and not listing.doubt and seen + len(holes) < should:
-        yield fault(_FAILED, Family.nvml, "GPU_MISSING", None, f"{seen} of {should} GPUs are shown")
+    if count and not listing.doubt and count + len(holes) < should:
+        yield fault(_FAILED, Family.nvml, "GPU_MISSING", None, f"{count} of {should} GPUs are shown")
 
 
 def _sentence(line: str) -> ReportedFault | None:

@@ -207,11 +207,11 @@ CODES = frozenset(
 
 def judge(reading: Reading) -> Iterator[ReportedFault | Doubt]:
     """Return the meaning of a GPU's fields. Of two equivalent findings, the more specific one is kept."""
-    found = [
+    answers = [
         answer for name, value in reading.fields for answer in _judge_field(reading.component, name, value.strip())
     ]
-    codes = {answer.finding.code for answer in found if isinstance(answer, ReportedFault)}
-    for answer in found:
+    codes = {answer.finding.code for answer in answers if isinstance(answer, ReportedFault)}
+    for answer in answers:
         if not (isinstance(answer, ReportedFault) and _OUTWEIGHED_BY.get(answer.finding.code) in codes):
             yield answer
 

@@ -118,10 +118,10 @@ def _is_whole(block: Sequence[str]) -> bool:
     at = next((number for number, line in enumerate(filled) if line.startswith("Processes")), None)
     if at is None:
         return False
-    told = re.sub(r"\s+", " ", filled[at])
+    line = re.sub(r"\s+", " ", filled[at])
     # With processes, the last line of each gives its memory.
     return (
-        told == "Processes : None" or re.search(r"Used GPU Memory\s*: (?:\d+ MiB|N/A|\[N/A\])$", filled[-1]) is not None
+        line == "Processes : None" or re.search(r"Used GPU Memory\s*: (?:\d+ MiB|N/A|\[N/A\])$", filled[-1]) is not None
     )
 
 

@@ -47,17 +47,17 @@ class GpuListing:
 
 def address(text: str) -> str | None:
     """Return the first PCI address of a text, as the kernel writes it: 0000:53:00.0."""
-    found = ADDRESS.search(text)
-    return f"{int(found[1], 16):04x}:{found[2].lower()}.0" if found else None
+    match = ADDRESS.search(text)
+    return f"{int(match[1], 16):04x}:{match[2].lower()}.0" if match else None
 
 
 def read_list(lines: Sequence[str]) -> GpuListing | None:
     """Parse `nvidia-smi -L`."""
-    found = [_LIST_LINE.fullmatch(line.strip()) for line in lines]
-    if not any(found):
+    matches = [_LIST_LINE.fullmatch(line.strip()) for line in lines]
+    if not any(matches):
         return None
-    bad = [line for line, match in zip(lines, found, strict=True) if not match and not _MIG_LINE.fullmatch(line)]
-    readings = tuple(Reading(match[2], int(match[1]), ()) for match in found if match)
+    bad = [line for line, match in zip(lines, matches, strict=True) if not match and not _MIG_LINE.fullmatch(line)]
+    readings = tuple(Reading(match[2], int(match[1]), ()) for match in matches if match)
     return GpuListing(readings, tells_health=False, doubt=f"not understood: {bad[0][:100]}" if bad else "")
 
 
@@ -156,7 +156,7 @@ def _without_header(rows: Sequence[Sequence[str]]) -> GpuListing | None:
         if hidden and not doubt:
             doubt = f"{hidden[0][:60]!r} has no field name: query without noheader"
         component = next(
-            (found for found in map(_identity, cells) if found), f"GPU {number if index is None else index}"
+            (identity for identity in map(_identity, cells) if identity), f"GPU {number if index is None else index}"
         )
         readings.append(Reading(component, index, tuple((_guess(cell), cell) for cell in cells)))
     # A zero or a "No" is harmless in any field; a name or a temperature is not.

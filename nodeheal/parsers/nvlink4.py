@@ -42,10 +42,10 @@ def nvlink4_subcode(text: str) -> str | None:
 
     `text`: what follows the number of the XID.
     """
-    found = _REGISTERS.search(text)
-    if found is None:
+    match = _REGISTERS.search(text)
+    if match is None:
         return None
-    all_values = [int(value, 16) for value in found["values"].split(",")]
+    all_values = [int(value, 16) for value in match["values"].split(",")]
     values = [all_values[register] for register in _MEANINGFUL]
     is_unlisted = any(value & ~listed for value, listed in zip(values, _LISTED, strict=True))
     for name, masks in _CLASSES:

@@ -144,18 +144,18 @@ def _here_documents(lines: Sequence[str]) -> set[int]:
     """Return the indexes of the lines in here-documents, their ends included. One without an end does not count: `1 <<
     x` looks like a start, too.
     """
-    found: set[int] = set()
+    indexes: set[int] = set()
     for at, line in enumerate(lines):
-        if at in found or line.lstrip().startswith("#"):
+        if at in indexes or line.lstrip().startswith("#"):
             continue
         begin = at + 1
         for here in _HERE.finditer(line):
             indent = "\t" if here["tabs"] else ""
-            end = next((one for one in range(begin, len(lines)) if lines[one].lstrip(indent) == here["end"]), None)
+            end = next((row for row in range(begin, len(lines)) if lines[row].lstrip(indent) == here["end"]), None)
             if end is not None:
-                found |= set(range(begin, end + 1))
+                indexes |= set(range(begin, end + 1))
                 begin = end + 1
-    return found
+    return indexes
 
 
 def _commands(lines: Sequence[str]) -> Iterator[str]:

@@ -210,8 +210,8 @@ def parse_nodes(text: str, mark: str) -> list[SlurmNode]:
     """Parse the nodes of `sinfo`, each once, whatever partitions it is in. Raises ValueError where there is none."""
     nodes: dict[str, SlurmNode] = {}
     for name, address, state, reason_by, since, reason in _records(text, mark, _NODE_FIELDS):
-        said = ("", "", None) if reason in (NO_REASON, "") else (reason, reason_by, _time(since))
-        nodes.setdefault(name, SlurmNode(name, address, state.rstrip(_MARKS), *said))
+        explanation = ("", "", None) if reason in (NO_REASON, "") else (reason, reason_by, _time(since))
+        nodes.setdefault(name, SlurmNode(name, address, state.rstrip(_MARKS), *explanation))
     if not nodes:
         raise ValueError(f"sinfo printed no node: {text[:200]!r}")
     return list(nodes.values())

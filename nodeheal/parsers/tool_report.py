@@ -128,9 +128,9 @@ def _first_of_each(faults: Iterable[ReportedFault]) -> list[ReportedFault]:
 
 
 def _told(faults: Sequence[ReportedFault]) -> str:
-    told = dict.fromkeys(_name(entry) for entry in sorted(faults, key=lambda entry: -GRAVITY.index(entry.verdict)))
-    shown = list(told)[:8]
-    return ", ".join(shown) + (f" and {len(told) - len(shown)} more" if len(told) > len(shown) else "")
+    labels = dict.fromkeys(_name(entry) for entry in sorted(faults, key=lambda entry: -GRAVITY.index(entry.verdict)))
+    shown = list(labels)[:8]
+    return ", ".join(shown) + (f" and {len(labels) - len(shown)} more" if len(labels) > len(shown) else "")
 
 
 def _name(entry: ReportedFault) -> str:

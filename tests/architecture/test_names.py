@@ -30,6 +30,7 @@ FOLDERS_OF_NOUNS = (
     "nodeheal/agent",
     "nodeheal/domain",
     "nodeheal/operations",
+    "nodeheal/parsers",
     "nodeheal/services",
 )
 # How many parameters, variables and attributes of a folder's files still have one of these names: attributes that are
