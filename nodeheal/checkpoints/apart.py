@@ -38,8 +38,8 @@ def list_apart(
         return list_checkpoints(directory, wanted, to_newest_valid=to_newest_valid).as_json()
 
     try:
-        told = tell_apart(look, seconds, prepare)
-        return listing_of(told if isinstance(told, dict) else {})
+        answer = tell_apart(look, seconds, prepare)
+        return listing_of(answer if isinstance(answer, dict) else {})
     except SearchFailed as silence:
         return DirectoryListing(directory, wanted, problem=str(silence))
     except (ValueError, KeyError, TypeError):
@@ -57,12 +57,12 @@ def tell_apart(look: Callable[[], object], seconds: float, prepare: Callable[[],
         _live(writer, look, prepare)
     os.close(writer)
     with os.fdopen(reader, "rb", buffering=0) as pipe:
-        told = _heard(pipe.fileno(), time.monotonic() + seconds)
+        answer = _heard(pipe.fileno(), time.monotonic() + seconds)
     _end(pid)
-    if told is None:
+    if answer is None:
         raise SearchFailed(f"the file system did not answer within {seconds:g} s")
     try:
-        return json.loads(told)
+        return json.loads(answer)
     except ValueError as error:
         raise SearchFailed(_CAME_TO_GRIEF) from error
 
@@ -73,9 +73,9 @@ def _live(writer: int, look: Callable[[], object], prepare: Callable[[], None]) 
         _close_streams()
         _bound_memory()
         prepare()
-        found = look()
+        result = look()
         with os.fdopen(writer, "wb") as pipe:
-            pipe.write(json.dumps(found).encode())
+            pipe.write(json.dumps(result).encode())
     finally:
         os._exit(0)
 
@@ -97,15 +97,15 @@ def _close_streams() -> None:
 
 def _heard(pipe: int, until: float) -> bytes | None:
     """Return all output until the pipe is closed; None: it was not closed in time."""
-    told = b""
+    output = b""
     while True:
         ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))
         if not ready:
             return None
         data = os.read(pipe, READ_BYTES)
         if not data:
-            return told
-        told += data
+            return output
+        output += data
 
 
 def _end(pid: int) -> None:

@@ -104,14 +104,14 @@ def _check_zip(file: BinaryIO, name: str, must_have: str) -> None:
             contents = archive.infolist()
     except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, NotImplementedError) as error:
         raise CheckpointBroken(f"{name} is cut off: its directory, written last, is missing") from error
-    if not any(one.filename.endswith(must_have) for one in contents):
+    if not any(entry.filename.endswith(must_have) for entry in contents):
         raise CheckpointBroken(f"{name} contains no {must_have}")
     size = _size(file)
-    for one in contents[:HEADERS_AT_MOST]:
-        file.seek(max(one.header_offset, 0))
+    for entry in contents[:HEADERS_AT_MOST]:
+        file.seek(max(entry.header_offset, 0))
         begins = file.read(len(_LOCAL_HEADER)) == _LOCAL_HEADER
-        if not begins or one.header_offset + _LOCAL_HEADER_BYTES + one.compress_size > size:
-            raise CheckpointBroken(f"{name} is torn: {one.filename} is not at its offset")
+        if not begins or entry.header_offset + _LOCAL_HEADER_BYTES + entry.compress_size > size:
+            raise CheckpointBroken(f"{name} is torn: {entry.filename} is not at its offset")
 
 
 def _check_legacy(file: BinaryIO, name: str) -> None:
@@ -130,20 +130,20 @@ def _check_legacy(file: BinaryIO, name: str) -> None:
         file.seek(end)
 
 
-def _storages(said: list[Atom]) -> dict[str, int]:
+def _storages(values: list[Atom]) -> dict[str, int]:
     """Return bytes for each element, by the storage's key: the pickle has each as its type, followed by its key."""
-    found: dict[str, int] = {}
-    for kind, key in pairwise(said):
+    sizes: dict[str, int] = {}
+    for kind, key in pairwise(values):
         is_storage = _STORAGE.fullmatch(kind) if isinstance(kind, str) else None
         if is_storage and isinstance(key, str):
-            found[key] = _ELEMENT_BYTES.get(is_storage[1], 1)
-    return found
+            sizes[key] = _ELEMENT_BYTES.get(is_storage[1], 1)
+    return sizes
 
 
 def _end_of_tensors(header: bytes, name: str) -> int:
     try:
-        told = read_json(header)
-        ends = [int(tensor["data_offsets"][1]) for key, tensor in told.items() if key != "__metadata__"]
+        tensors = read_json(header)
+        ends = [int(tensor["data_offsets"][1]) for key, tensor in tensors.items() if key != "__metadata__"]
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise CheckpointBroken(f"{name}: its header cannot be read") from error
     return max(ends, default=0)

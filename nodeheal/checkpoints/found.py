@@ -53,7 +53,7 @@ class DirectoryListing:
     @property
     def newest_valid(self) -> Checkpoint | None:
         """Return the checkpoint to resume from."""
-        return next((one for one in self.checkpoints if one.is_valid), None)
+        return next((checkpoint for checkpoint in self.checkpoints if checkpoint.is_valid), None)
 
     @property
     def why_incomplete(self) -> str:
@@ -73,11 +73,11 @@ class DirectoryListing:
         return asdict(self)
 
 
-def listing_of(told: dict[str, object]) -> DirectoryListing:
+def listing_of(fields: dict[str, object]) -> DirectoryListing:
     """Parse the form of `as_json`. Raises KeyError, TypeError, ValueError."""
-    checkpoints = told["checkpoints"]
+    checkpoints = fields["checkpoints"]
     if not isinstance(checkpoints, list):
         raise TypeError("checkpoints is not a list")
-    known = tuple(Checkpoint(**one) for one in checkpoints)
-    kind, left_out = CheckpointFormat(str(told["format"])), int(str(told["left_out"]))
-    return DirectoryListing(str(told["directory"]), kind, known, str(told["problem"]), left_out)
+    known = tuple(Checkpoint(**checkpoint) for checkpoint in checkpoints)
+    kind, left_out = CheckpointFormat(str(fields["format"])), int(str(fields["left_out"]))
+    return DirectoryListing(str(fields["directory"]), kind, known, str(fields["problem"]), left_out)

@@ -28,10 +28,10 @@ _DEEPSPEED_MODEL = "model_states.pt"
 
 def candidates(place: CheckpointRoot, names: Sequence[str]) -> list[Candidate]:
     """Return every checkpoint-N, and those under the temporary name of an unfinished write."""
-    found = [(name, match) for name in names if (match := _FOLDER.fullmatch(name))]
+    folders = [(name, match) for name in names if (match := _FOLDER.fullmatch(name))]
     return [
         Candidate(name, int(match[2]), _unfinished if match[1] else partial(_check, place, name, int(match[2])))
-        for name, match in found
+        for name, match in folders
     ]
 
 
@@ -43,9 +43,9 @@ def _check(place: CheckpointRoot, folder: str, step: int) -> str:
     there = set(place.names(folder))
     if STATE not in there:
         raise CheckpointBroken(f"it was not finished: {STATE}, written last, is missing")
-    told = place.json(f"{folder}/{STATE}").get("global_step")
-    if told != step:
-        raise CheckpointBroken(f"{STATE} has step {told!r}"[:200])
+    recorded_step = place.json(f"{folder}/{STATE}").get("global_step")
+    if recorded_step != step:
+        raise CheckpointBroken(f"{STATE} has step {recorded_step!r}"[:200])
     deepspeed = f"global_step{step}"
     if deepspeed in there:
         _check_deepspeed(place, folder, f"{folder}/{deepspeed}")

@@ -24,9 +24,9 @@ _CONFIG, _COMMON, _MODEL, _OPTIMIZER = "metadata.json", "common.pt", "model_opti
 def candidates(place: CheckpointRoot, names: Sequence[str]) -> list[Candidate]:
     """Return every iteration, and a release where there is one."""
     tracked = _tracked(place) if TRACKER in names else None
-    found = [(name, int(match[1])) for name in names if (match := _FOLDER.fullmatch(name))]
-    each = [Candidate(name, step, partial(_check, place, name, step, tracked)) for name, step in found]
-    if RELEASE in names and (TRACKER in names or found):
+    iterations = [(name, int(match[1])) for name in names if (match := _FOLDER.fullmatch(name))]
+    each = [Candidate(name, step, partial(_check, place, name, step, tracked)) for name, step in iterations]
+    if RELEASE in names and (TRACKER in names or iterations):
         each.append(Candidate(RELEASE, None, partial(_check_folder, place, RELEASE)))
     if TRACKER in names and not each:
         each.append(Candidate(TRACKER, None, partial(_missing, tracked)))
@@ -77,10 +77,10 @@ def _check_distributed(place: CheckpointRoot, folder: str, there: Sequence[str])
 def _tracked(place: CheckpointRoot) -> str:
     """Return the tracker's content; "" for one that cannot be read."""
     try:
-        told = place.text(TRACKER)
+        content = place.text(TRACKER)
     except CheckpointBroken:
         return ""
-    return told if told == RELEASE or re.fullmatch(r"[0-9]{1,18}", told) else ""
+    return content if content == RELEASE or re.fullmatch(r"[0-9]{1,18}", content) else ""
 
 
 def _missing(tracked: str | None) -> str:

@@ -25,13 +25,13 @@ _RANK = re.compile(r"(?:mp_rank_(\d+)(?:_(\d+))?|tp_rank_(\d+)_pp_rank_(\d+))")
 
 def candidates(place: CheckpointRoot, names: Sequence[str]) -> list[Candidate]:
     """Return those of the directory, and of its folder `checkpoints/`."""
-    found = [name for name in names if _may_be(place, name)]
+    checkpoint_names = [name for name in names if _may_be(place, name)]
     if KEPT_IN in names and place.is_folder(KEPT_IN):
         inner = [f"{KEPT_IN}/{name}" for name in place.names(KEPT_IN)]
-        found += [name for name in inner if _may_be(place, name)]
+        checkpoint_names += [name for name in inner if _may_be(place, name)]
         names = [*names, *inner]
     markers = {name for name in names if name.endswith(UNFINISHED)}
-    return [Candidate(name, _step(name), partial(_check, place, name, markers)) for name in found]
+    return [Candidate(name, _step(name), partial(_check, place, name, markers)) for name in checkpoint_names]
 
 
 def _may_be(place: CheckpointRoot, name: str) -> bool:

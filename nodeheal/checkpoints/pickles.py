@@ -38,10 +38,10 @@ def atoms(file: BinaryIO, name: str) -> Iterator[Atom]:
     """
     memo: dict[int, Atom | None] = {}
     last: Atom | None = None
-    seen = 0
+    count = 0
     try:
         for opcode, argument, _ in islice(pickletools.genops(cast("BinaryIO", _Bounded(file))), OPCODES_AT_MOST):
-            seen += 1
+            count += 1
             if opcode.name in ("PROTO", "FRAME"):
                 continue
             if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT"):
@@ -58,5 +58,5 @@ def atoms(file: BinaryIO, name: str) -> Iterator[Atom]:
                 yield last
     except (ValueError, OverflowError, UnicodeError, MemoryError, EOFError) as error:
         raise CheckpointBroken(f"{name} is cut off, or not a pickle") from error
-    if seen == OPCODES_AT_MOST:
+    if count == OPCODES_AT_MOST:
         raise CheckpointBroken(f"{name} has more values than are read")

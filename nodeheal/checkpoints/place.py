@@ -34,7 +34,7 @@ def why_not_plain(path: str) -> str:
 
 def last_number(name: str) -> int | None:
     """Return the last number in a name, which most programs use for the step. None for more digits than a step has."""
-    numbers = [found for found in _NUMBER.findall(name) if len(found) <= 18]  # fits 64 bits
+    numbers = [digits for digits in _NUMBER.findall(name) if len(digits) <= 18]  # fits 64 bits
     return int(numbers[-1]) if numbers else None
 
 
@@ -48,16 +48,16 @@ class CheckpointRoot:
 
     def names(self, folder: str = "") -> list[str]:
         """Return the names in a folder, sorted. Raises CheckpointBroken where it cannot be listed."""
-        found: list[str] = []
+        entry_names: list[str] = []
         try:
             with os.scandir(self._real(folder)) as entries:
                 for entry in entries:
-                    found.append(entry.name)
-                    if len(found) > ENTRIES_AT_MOST:
+                    entry_names.append(entry.name)
+                    if len(entry_names) > ENTRIES_AT_MOST:
                         raise CheckpointBroken(f"{folder or 'the directory'} has more than {ENTRIES_AT_MOST} entries")
         except OSError as error:
             raise CheckpointBroken(f"{folder or 'the directory'} cannot be listed: {error.strerror}") from error
-        return sorted(found)
+        return sorted(entry_names)
 
     def is_folder(self, name: str) -> bool:
         """Whether this directory has a folder of this name."""
@@ -108,12 +108,12 @@ class CheckpointRoot:
     def json(self, name: str) -> dict[str, object]:
         """Return a file's JSON object."""
         try:
-            told = read_json(self.read(name, JSON_BYTES))
+            document = read_json(self.read(name, JSON_BYTES))
         except ValueError as error:
             raise CheckpointBroken(f"{name} is cut off, or not JSON") from error
-        if not isinstance(told, dict):
+        if not isinstance(document, dict):
             raise CheckpointBroken(f"{name} is not a JSON object")
-        return told
+        return document
 
     def _is(self, name: str, is_kind: Callable[[int], bool]) -> bool:
         try:

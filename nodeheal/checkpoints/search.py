@@ -29,9 +29,9 @@ def list_checkpoints(
     """
     try:
         place = CheckpointRoot(directory)
-        found, candidates = _candidates(place, place.names(), wanted)
+        kind, candidates = _candidates(place, place.names(), wanted)
         judged = _judge(place, _newest_first(place, candidates)[:JUDGED_AT_MOST], to_newest_valid)
-        return DirectoryListing(directory, found, tuple(judged), left_out=max(0, len(candidates) - JUDGED_AT_MOST))
+        return DirectoryListing(directory, kind, tuple(judged), left_out=max(0, len(candidates) - JUDGED_AT_MOST))
     except Exception as error:  # others may have written any bytes there: an error means that the file is wrong
         return DirectoryListing(directory, wanted, problem=_said(error))
 
@@ -50,28 +50,38 @@ def _candidates(
 
 def _newest_first(place: CheckpointRoot, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Sort by step where all resumable ones have one, else by modification time."""
-    if any(one.step is None for one in candidates):
-        return sorted(candidates, key=lambda one: (place.changed_at(one.name), one.step or 0, one.name), reverse=True)
-    return sorted(candidates, key=lambda one: (one.step or 0, place.changed_at(one.name), one.name), reverse=True)
+    if any(candidate.step is None for candidate in candidates):
+        return sorted(
+            candidates,
+            key=lambda candidate: (place.changed_at(candidate.name), candidate.step or 0, candidate.name),
+            reverse=True,
+        )
+    return sorted(
+        candidates,
+        key=lambda candidate: (candidate.step or 0, place.changed_at(candidate.name), candidate.name),
+        reverse=True,
+    )
 
 
 def _judge(place: CheckpointRoot, candidates: Sequence[Candidate], to_newest_valid: bool) -> Iterator[Checkpoint]:
-    for one in candidates:
-        judged = _judged(place, one)
+    for candidate in candidates:
+        judged = _judged(place, candidate)
         yield judged
         if to_newest_valid and judged.is_valid:
             return
 
 
-def _judged(place: CheckpointRoot, one: Candidate) -> Checkpoint:
-    path = f"{place.root.rstrip('/')}/{one.name}" if one.name else place.root
+def _judged(place: CheckpointRoot, candidate: Candidate) -> Checkpoint:
+    path = f"{place.root.rstrip('/')}/{candidate.name}" if candidate.name else place.root
     shown = path.encode("utf-8", "replace").decode()
     try:
-        return Checkpoint(shown, one.step, remark=one.check(), written_at=place.changed_at(one.name) or None)
+        return Checkpoint(
+            shown, candidate.step, remark=candidate.check(), written_at=place.changed_at(candidate.name) or None
+        )
     except Exception as error:  # see list_checkpoints; one that crashes its reader must not hide the one before
-        return Checkpoint(shown, one.step, _said(error))
+        return Checkpoint(shown, candidate.step, _said(error))
 
 
 def _said(error: Exception) -> str:
-    told = str(error) if isinstance(error, CheckpointBroken) else f"it cannot be read: {type(error).__name__}: {error}"
-    return told.encode("utf-8", "replace").decode()[:PROBLEM_CHARACTERS]
+    text = str(error) if isinstance(error, CheckpointBroken) else f"it cannot be read: {type(error).__name__}: {error}"
+    return text.encode("utf-8", "replace").decode()[:PROBLEM_CHARACTERS]

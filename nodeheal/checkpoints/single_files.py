@@ -18,8 +18,8 @@ _UNFINISHED = re.compile(r"(?:^tmp|^\.|[._-](?:tmp|new|part|partial|incomplete|u
 
 def numpy_candidates(place: CheckpointRoot, names: Sequence[str]) -> list[Candidate]:
     """Return every step-N.npz."""
-    found = [(name, int(match[1])) for name in names if (match := _NPZ.fullmatch(name))]
-    return [Candidate(name, step, partial(_check_numpy, place, name)) for name, step in found]
+    steps = [(name, int(match[1])) for name in names if (match := _NPZ.fullmatch(name))]
+    return [Candidate(name, step, partial(_check_numpy, place, name)) for name, step in steps]
 
 
 def torch_candidates(place: CheckpointRoot, names: Sequence[str]) -> list[Candidate]:
@@ -65,12 +65,12 @@ def _check_folder(place: CheckpointRoot, folder: str) -> str:
 
 def _check_numpy(place: CheckpointRoot, name: str) -> str:
     checksum = f"{name.removesuffix('.npz')}.sha256"
-    told = place.text(checksum)
+    digest = place.text(checksum)
     if place.size(name) > CHECKED_BYTES:
         check_npz(place, name)
         return "too large for its checksum to be computed"
     with place.opened(name) as file:
-        if hashlib.sha256(file.read()).hexdigest() != told:
+        if hashlib.sha256(file.read()).hexdigest() != digest:
             raise CheckpointBroken("its checksum does not match: it is torn")
     check_npz(place, name)
     return ""

@@ -61,7 +61,7 @@ def _check(place: CheckpointRoot, folder: str) -> str:
 
 def _needed(raw: bytes) -> dict[str, int]:
     """Return each listed file, and its minimum length."""
-    named = {found.decode(): 1 for found in _PART_IN_BYTES.findall(raw)}
+    named = {file_name.decode(): 1 for file_name in _PART_IN_BYTES.findall(raw)}
     if len(raw) > EXACT_BYTES:
         return named
     for name, end in _parts(atoms(io.BytesIO(raw), METADATA)):
@@ -69,11 +69,11 @@ def _needed(raw: bytes) -> dict[str, int]:
     return named
 
 
-def _parts(said: Iterator[Atom]) -> Iterator[tuple[str, int]]:
+def _parts(values: Iterator[Atom]) -> Iterator[tuple[str, int]]:
     """Return each part's file, and where the part ends in it."""
     known: dict[str, Atom] = {}
     field = ""
-    for atom in said:
+    for atom in values:
         if field:
             known[field], field = atom, ""
         elif atom in ("relative_path", "offset", "length"):

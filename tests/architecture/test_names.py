@@ -28,6 +28,7 @@ COPIES_OF_THE_AGENT = {
 NO_NOUNS = ("told", "seen", "said", "found", "one")
 FOLDERS_OF_NOUNS = (
     "nodeheal/agent",
+    "nodeheal/checkpoints",
     "nodeheal/domain",
     "nodeheal/operations",
     "nodeheal/parsers",
