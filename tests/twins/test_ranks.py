@@ -72,7 +72,7 @@ def on_aws() -> Aws:
 def scheduler(request: pytest.FixtureRequest) -> Iterator[GangLauncher]:
     if request.param == "memory":
         unheard = {DARK.placement, LOST.placement}
-        yield MemoryScheduler(seen={one.task_id: one for one in KNOWN}, disconnected=unheard)
+        yield MemoryScheduler(statuses={one.task_id: one for one in KNOWN}, disconnected=unheard)
         return
     made = on_aws()
     with made.stub:

@@ -51,7 +51,7 @@ def ask(world: Ports, clock: FrozenClock, after: float = OVERDUE) -> list[str]:
 def scheduler_has(world: Ports, rank: int, status: str, exit_code: int | None = None) -> None:
     task_id = run_of(world).tasks[rank].task_id
     seen = RankStatus(task_id, status, is_connected=True, exit_code=exit_code)
-    scheduler_in(world).seen[task_id] = seen
+    scheduler_in(world).statuses[task_id] = seen
 
 
 def asked(world: Ports) -> list[str]:
@@ -102,7 +102,7 @@ def test_a_rank_that_was_started_long_ago_and_is_not_known_to_run_is_asked_after
     ports.jobs.save(replace(job, state=JobState.CANCELLED, current_run=0))
     started_job(replace(job, job_id="mistral", version=0), [stored(ports, A), stored(ports, B)], ports)
     task = ports.jobs.get_run("mistral", 1).tasks[0]  # type: ignore[union-attr]
-    scheduler_in(ports).seen[task.task_id] = RankStatus(task.task_id, "RUNNING", is_connected=True)
+    scheduler_in(ports).statuses[task.task_id] = RankStatus(task.task_id, "RUNNING", is_connected=True)
 
     told = ask(ports, clock, OVERDUE)
 

@@ -25,7 +25,7 @@ class LostEvents(JobCluster):
             if task.node_id in self.deaf:
                 told = (exit_code, reason, self.clock(), None, causes_of(reason))
                 seen = RankStatus(task.task_id, "STOPPED", True, *told)
-                scheduler_in(self.ports).seen[task.task_id] = seen
+                scheduler_in(self.ports).statuses[task.task_id] = seen
         self.clock.advance(240)
         sweep(self.ports, self.policy)
 

@@ -141,8 +141,8 @@ def _concurrency(account: Account) -> Iterator[DoctorFinding]:
     limit = account.make("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"]
     is_enough = limit >= LEAST_CONCURRENCY
     todo = f"request {LEAST_CONCURRENCY} concurrent executions (quota L-B99A9384); a new account may have 10"
-    told = f"{limit} functions may run at once in this Region"
-    yield DoctorFinding("Lambda concurrency", GOOD if is_enough else BAD, told, "" if is_enough else todo)
+    detail = f"{limit} functions may run at once in this Region"
+    yield DoctorFinding("Lambda concurrency", GOOD if is_enough else BAD, detail, "" if is_enough else todo)
 
 
 def _stack(account: Account) -> Iterator[DoctorFinding]:
@@ -158,7 +158,7 @@ def _stack(account: Account) -> Iterator[DoctorFinding]:
         return
     status = stack["StackStatus"]
     if status.endswith("_COMPLETE") and not status.startswith(("ROLLBACK", "DELETE")):
-        account.outputs.update({one["OutputKey"]: one["OutputValue"] for one in stack.get("Outputs", ())})
+        account.outputs.update({output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())})
         yield DoctorFinding("stack", GOOD, f"{names.STACK} is {status}")
     else:
         todo = (
@@ -180,10 +180,10 @@ def _appconfig(account: Account) -> Iterator[DoctorFinding]:
         # A removed stack leaves its application, which a new deployment uses again. AWS's own strategies do not count.
         others = [item for item in items if item["Name"] != ours and not item["Id"].startswith("AppConfig.")]
         limit = _quota(account, "appconfig", quota)
-        told = f"{len(others)} of {limit:g} {what} are in use"
+        detail = f"{len(others)} of {limit:g} {what} are in use"
         todo = f"delete one, or ask Service Quotas for more of quota {quota} of appconfig"
         is_full = len(others) >= limit
-        yield DoctorFinding(f"AppConfig {what}", BAD if is_full else GOOD, told, todo if is_full else "")
+        yield DoctorFinding(f"AppConfig {what}", BAD if is_full else GOOD, detail, todo if is_full else "")
 
 
 def _quota(account: Account, service: str, code: str) -> float:
@@ -192,12 +192,12 @@ def _quota(account: Account, service: str, code: str) -> float:
 
     quotas = account.make("service-quotas")
     try:
-        found = quotas.get_service_quota(ServiceCode=service, QuotaCode=code)
+        quota = quotas.get_service_quota(ServiceCode=service, QuotaCode=code)
     except ClientError as error:
         if code_of(error) != "NoSuchResourceException":
             raise
-        found = quotas.get_aws_default_service_quota(ServiceCode=service, QuotaCode=code)
-    return float(found["Quota"]["Value"])
+        quota = quotas.get_aws_default_service_quota(ServiceCode=service, QuotaCode=code)
+    return float(quota["Quota"]["Value"])
 
 
 # After a deployment
@@ -206,20 +206,26 @@ def _quota(account: Account, service: str, code: str) -> float:
 
 def _emails(account: Account) -> Iterator[DoctorFinding]:
     pages = account.make("sns").get_paginator("list_subscriptions_by_topic")
-    found = [one for page in pages.paginate(TopicArn=account.outputs["TopicArn"]) for one in page["Subscriptions"]]
-    waiting = [one["Endpoint"] for one in found if one["SubscriptionArn"] in ("PendingConfirmation", "Deleted")]
-    if not found:
+    subscriptions = [
+        entry for page in pages.paginate(TopicArn=account.outputs["TopicArn"]) for entry in page["Subscriptions"]
+    ]
+    waiting = [
+        entry["Endpoint"] for entry in subscriptions if entry["SubscriptionArn"] in ("PendingConfirmation", "Deleted")
+    ]
+    if not subscriptions:
         todo = "name addresses under alert_emails in cdk.json, and deploy; or subscribe addresses to the topic"
         yield DoctorFinding("alert emails", BAD, "no address is subscribed, so no email is sent", todo)
     elif waiting:
         todo = "copy the link from the email of AWS Notifications: nodeheal emails confirm LINK; no email comes before"
         yield DoctorFinding("alert emails", BAD, f"not confirmed: {some(waiting)}", todo)
-    elif exposed := [one["Endpoint"] for one in found if one["Protocol"] == "email" and _takes_any_no(account, one)]:
-        told = f"anybody who gets a forwarded email can unsubscribe {some(exposed)}"
+    elif exposed := [
+        entry["Endpoint"] for entry in subscriptions if entry["Protocol"] == "email" and _takes_any_no(account, entry)
+    ]:
+        detail = f"anybody who gets a forwarded email can unsubscribe {some(exposed)}"
         todo = "subscribe it again and confirm by `nodeheal emails confirm`: docs/operations-email.md"
-        yield DoctorFinding("alert emails", WARNING, told, todo)
+        yield DoctorFinding("alert emails", WARNING, detail, todo)
     else:
-        yield DoctorFinding("alert emails", GOOD, f"{counted(len(found), 'confirmed subscription')}")
+        yield DoctorFinding("alert emails", GOOD, f"{counted(len(subscriptions), 'confirmed subscription')}")
 
 
 def _takes_any_no(account: Account, subscription: Mapping[str, str]) -> bool:
@@ -239,8 +245,8 @@ def _policy_size(account: Account) -> Iterator[DoctorFinding]:
     limit = _quota(account, "appconfig", DOCUMENT_QUOTA) * BYTES_IN_A_KILOBYTE
     is_near = size > NEARLY_FULL * limit
     todo = f"shorten it, or ask Service Quotas for more of quota {DOCUMENT_QUOTA} of appconfig; the next may be refused"
-    told = f"{size:,} of the {limit:,.0f} bytes that AppConfig accepts"
-    yield DoctorFinding("policy size", WARNING if is_near else GOOD, told, todo if is_near else "")
+    detail = f"{size:,} of the {limit:,.0f} bytes that AppConfig accepts"
+    yield DoctorFinding("policy size", WARNING if is_near else GOOD, detail, todo if is_near else "")
 
 
 def _state_table(account: Account) -> Iterator[DoctorFinding]:
@@ -263,17 +269,17 @@ def _state_table(account: Account) -> Iterator[DoctorFinding]:
             raise
         return
     account.has_table = True
-    told = f"{account.table}: {counted(len(pools), 'pool')}, {counted(sum(map(len, pools.values())), 'node')}"
-    yield DoctorFinding("state table", GOOD, told)
+    detail = f"{account.table}: {counted(len(pools), 'pool')}, {counted(sum(map(len, pools.values())), 'node')}"
+    yield DoctorFinding("state table", GOOD, detail)
 
 
 def _pool_policies(account: Account) -> Iterator[DoctorFinding]:
     for pool in account.pools:
         mode = account.policy.pool(pool).mode
         if pool not in account.policy.pools:
-            told = f"the policy does not name it; default_pool holds (mode {mode})"
+            detail = f"the policy does not name it; default_pool holds (mode {mode})"
             todo = "to have it otherwise, name it in a FILE of its own: nodeheal policy apply FILE --merge --why …"
-            yield DoctorFinding(f"pool {pool}", GOOD if mode is Mode.observe else WARNING, told, todo)
+            yield DoctorFinding(f"pool {pool}", GOOD if mode is Mode.observe else WARNING, detail, todo)
         else:
             yield DoctorFinding(f"pool {pool}", GOOD, f"mode {mode}")
 
@@ -323,14 +329,14 @@ def _other_role(role: str, ours: str) -> NodeProblem:
 
 def _not_passed(node: Node) -> NodeProblem | None:
     """Return the newest diagnosis, where it has not passed; nothing where it has passed since."""
-    found = node.last_diagnosis
-    if found is None:
+    diagnosis = node.last_diagnosis
+    if diagnosis is None:
         return NEVER_DIAGNOSED if node.passed_at is None else None
-    if found.verdict is Verdict.OK or (node.passed_at is not None and node.passed_at > found.at):
+    if diagnosis.verdict is Verdict.OK or (node.passed_at is not None and node.passed_at > diagnosis.at):
         return None
-    told = f"its last diagnosis is {found.verdict}{f' ({found.reason})' if found.reason else ''}"
+    detail = f"its last diagnosis is {diagnosis.verdict}{f' ({diagnosis.reason})' if diagnosis.reason else ''}"
     return NodeProblem(
-        told, "on the node: nodeheal-agent doctor names missing tools; docs/ecs-anywhere.md, DCGM", WARNING
+        detail, "on the node: nodeheal-agent doctor names missing tools; docs/ecs-anywhere.md, DCGM", WARNING
     )
 
 
@@ -367,17 +373,17 @@ def _nodes(account: Account) -> Iterator[DoctorFinding]:
         for problem, whom in problems.items():
             yield DoctorFinding(f"nodes of {pool}", problem.state, f"{problem.what}: {some(whom)}", problem.todo)
         if not problems:
-            told = f"{counted(len(nodes), 'node')}, each enrolled, reporting and diagnosed"
-            yield DoctorFinding(f"nodes of {pool}", GOOD, told)
+            detail = f"{counted(len(nodes), 'node')}, each enrolled, reporting and diagnosed"
+            yield DoctorFinding(f"nodes of {pool}", GOOD, detail)
     unenrolled = [node.node_id for node in ports.nodes.unenrolled()]
     if unenrolled:
-        told = f"they report, but are not enrolled: {some(unenrolled)}"
-        yield DoctorFinding("unenrolled nodes", WARNING, told, _ENROLL_COMMAND)
+        detail = f"they report, but are not enrolled: {some(unenrolled)}"
+        yield DoctorFinding("unenrolled nodes", WARNING, detail, _ENROLL_COMMAND)
     known = {*(node.instance_id for nodes in account.pools.values() for node in nodes), *unenrolled}
     without_agent = sorted(ssm.keys() - known)
     if without_agent:
-        told = f"SSM knows machines that nodeheal does not: {some([ssm[one].named for one in without_agent])}"
-        yield DoctorFinding("machines", WARNING, told, "if they are nodes: docs/agent.md, Put it on a node")
+        detail = f"SSM knows machines that nodeheal does not: {some([ssm[machine].named for machine in without_agent])}"
+        yield DoctorFinding("machines", WARNING, detail, "if they are nodes: docs/agent.md, Put it on a node")
     if not unenrolled and not any(pools.values()):
         yield DoctorFinding(
             "nodes", WARNING, "no node has reported, and none is enrolled", "docs/agent.md, Put it on a node"
@@ -432,13 +438,16 @@ def _managed_nodes(account: Account) -> dict[str, _Managed]:
     """Return every machine that SSM knows, by its id."""
     pages = account.make("ssm").get_paginator("describe_instance_information")
     tagged = [{"Key": f"tag:{names.MANAGED_TAG}", "Values": [names.MANAGED_TAG_VALUE]}]
-    marked = {one["InstanceId"] for page in pages.paginate(Filters=tagged) for one in page["InstanceInformationList"]}
-    found = [one for page in pages.paginate() for one in page["InstanceInformationList"]]
+    marked = {info["InstanceId"] for page in pages.paginate(Filters=tagged) for info in page["InstanceInformationList"]}
+    infos = [info for page in pages.paginate() for info in page["InstanceInformationList"]]
     return {
-        one["InstanceId"]: _Managed(
-            one["InstanceId"], one.get("IamRole", ""), one.get("PingStatus") == "Online", one["InstanceId"] in marked
+        info["InstanceId"]: _Managed(
+            info["InstanceId"],
+            info.get("IamRole", ""),
+            info.get("PingStatus") == "Online",
+            info["InstanceId"] in marked,
         )
-        for one in found
+        for info in infos
     }
 
 
@@ -452,7 +461,7 @@ def _roles(account: Account, nodes: Sequence[Node], ssm: Mapping[str, _Managed])
     for start in range(0, len(on_ec2), INSTANCES_IN_A_FILTER):
         some = on_ec2[start : start + INSTANCES_IN_A_FILTER]
         for page in pages.paginate(Filters=[{"Name": "instance-id", "Values": some}]) if pages else ():
-            for machine in (machine for one in page["Reservations"] for machine in one["Instances"]):
+            for machine in (machine for reservation in page["Reservations"] for machine in reservation["Instances"]):
                 profile = machine.get("IamInstanceProfile", {}).get("Arn", "").rpartition("/")[2]
                 if profile and profile not in in_profiles:
                     in_profiles[profile] = _role_in(account, profile)
@@ -474,10 +483,10 @@ def _signing_keys(account: Account) -> Iterator[DoctorFinding]:
         for name, value in item.items():
             if name.startswith(names.HEARTBEAT_KEY_PREFIX):
                 machines.setdefault(value.get("S", "").partition(" ")[0], set()).add(machine)
-    shared = [sorted(one) for key, one in machines.items() if key and len(one) > 1]
+    shared = [sorted(sharing) for key, sharing in machines.items() if key and len(sharing) > 1]
     for nodes in shared:
-        told = f"one signing key is in the items of {some(nodes)}: each of them could sign as the others"
-        yield DoctorFinding("signing keys", BAD, told, "docs/agent.md, Before you make an image")
+        detail = f"one signing key is in the items of {some(nodes)}: each of them could sign as the others"
+        yield DoctorFinding("signing keys", BAD, detail, "docs/agent.md, Before you make an image")
     if not shared:
         yield DoctorFinding("signing keys", GOOD, "no two machines share one")
 
@@ -486,9 +495,9 @@ def _ssm_tier(account: Account) -> Iterator[DoctorFinding]:
     hybrid = sum(node.provider is Provider.hybrid for nodes in account.pools.values() for node in nodes)
     tier = account.make("ssm").get_service_setting(SettingId=TIER)["ServiceSetting"]["SettingValue"]
     if hybrid > STANDARD_TIER_NODES and tier != "advanced":
-        told = f"{hybrid} hybrid nodes, and the standard tier accepts {STANDARD_TIER_NODES}"
+        detail = f"{hybrid} hybrid nodes, and the standard tier accepts {STANDARD_TIER_NODES}"
         todo = f"aws ssm update-service-setting --setting-id {TIER} --setting-value advanced (billed by the hour)"
-        yield DoctorFinding("SSM tier", BAD, told, todo)
+        yield DoctorFinding("SSM tier", BAD, detail, todo)
     else:
         yield DoctorFinding("SSM tier", GOOD, f"{tier}, {counted(hybrid, 'hybrid node')}")
 
@@ -499,7 +508,7 @@ def _agent_rollout(account: Account) -> Iterator[DoctorFinding]:
     pages = ssm.get_paginator("list_associations").paginate(
         AssociationFilterList=[{"key": "Name", "value": names.INSTALL_DOCUMENT}]
     )
-    for association in (one for page in pages for one in page["Associations"]):
+    for association in (association for page in pages for association in page["Associations"]):
         runs = [
             run
             for page in ssm.get_paginator("describe_association_executions").paginate(
@@ -515,9 +524,9 @@ def _agent_rollout(account: Account) -> Iterator[DoctorFinding]:
             continue
         last = max(runs, key=lambda run: run["CreatedTime"])
         counts, at = last.get("ResourceCountByStatus") or "no node", last["CreatedTime"]
-        told = f"{last['Status']} on {at:%Y-%m-%d %H:%M} ({counts})"
+        detail = f"{last['Status']} on {at:%Y-%m-%d %H:%M} ({counts})"
         state = {"Success": GOOD, "Failed": BAD}.get(last["Status"], WARNING)
-        yield DoctorFinding(subject, state, told, "docs/agent.md, A rollout that failed" if state != GOOD else "")
+        yield DoctorFinding(subject, state, detail, "docs/agent.md, A rollout that failed" if state != GOOD else "")
 
 
 def _agent_bucket(account: Account) -> Iterator[DoctorFinding]:
@@ -537,18 +546,18 @@ def _agent_bucket(account: Account) -> Iterator[DoctorFinding]:
     keys = [key for key in used if key and not key.endswith("alias/aws/s3")]
     wrong = [key for key in keys if key.rpartition("/")[2] != named.rpartition("/")[2]]
     if wrong:
-        told = f"{bucket} is encrypted with {some(wrong)}, by which nodes may not decrypt the agent's wheelhouse"
+        detail = f"{bucket} is encrypted with {some(wrong)}, by which nodes may not decrypt the agent's wheelhouse"
         todo = "name the key's ARN under staging_key in cdk.json and deploy; the key's policy must allow the node roles"
-        yield DoctorFinding("staging bucket", BAD, told, todo)
+        yield DoctorFinding("staging bucket", BAD, detail, todo)
     else:
         yield DoctorFinding("staging bucket", GOOD, f"nodes can decrypt what is in {bucket}")
 
 
 def _log_groups(account: Account) -> Iterator[DoctorFinding]:
     pages = account.make("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=LOG_PREFIX)
-    found = [group for page in pages for group in page["logGroups"]]
-    endless = [group["logGroupName"] for group in found if "retentionInDays" not in group]
-    if not found:
+    groups = [group for page in pages for group in page["logGroups"]]
+    endless = [group["logGroupName"] for group in groups if "retentionInDays" not in group]
+    if not groups:
         yield DoctorFinding(
             "log groups", BAD, f"no log group under {LOG_PREFIX}", "run `make deploy`: the stack creates them"
         )
@@ -557,16 +566,16 @@ def _log_groups(account: Account) -> Iterator[DoctorFinding]:
             "log groups", WARNING, f"kept without end: {some(endless)}", "run `make deploy`: it sets retention"
         )
     else:
-        yield DoctorFinding("log groups", GOOD, counted(len(found), "log group"))
+        yield DoctorFinding("log groups", GOOD, counted(len(groups), "log group"))
 
 
 def _alarms(account: Account) -> Iterator[DoctorFinding]:
     pages = account.make("cloudwatch").get_paginator("describe_alarms").paginate(AlarmNamePrefix=ALARM_PREFIX)
-    found = [alarm for page in pages for alarm in page["MetricAlarms"]]
-    ringing = [alarm for alarm in found if alarm.get("StateValue") == "ALARM"]
+    alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
+    ringing = [alarm for alarm in alarms if alarm.get("StateValue") == "ALARM"]
     for alarm in ringing:
         yield DoctorFinding(f"alarm {alarm['AlarmName']}", BAD, "is in ALARM", alarm.get("AlarmDescription", ""))
-    muted = [alarm["AlarmName"] for alarm in found if not alarm.get("ActionsEnabled", True)]
+    muted = [alarm["AlarmName"] for alarm in alarms if not alarm.get("ActionsEnabled", True)]
     if muted:
         yield DoctorFinding(
             "alarms",
@@ -574,10 +583,10 @@ def _alarms(account: Account) -> Iterator[DoctorFinding]:
             f"their actions are disabled, so they notify nobody: {some(muted)}",
             "enable their actions",
         )
-    if not found:
+    if not alarms:
         yield DoctorFinding("alarms", BAD, "the stack has no alarm", "run `make deploy`: the stack creates them")
     elif not ringing and not muted:
-        yield DoctorFinding("alarms", GOOD, f"{counted(len(found), 'alarm')}, none in ALARM")
+        yield DoctorFinding("alarms", GOOD, f"{counted(len(alarms), 'alarm')}, none in ALARM")
 
 
 def _queues(account: Account) -> Iterator[DoctorFinding]:

@@ -62,11 +62,11 @@ class Ec2Machines:
         self._owners = Remediators(make)
 
     def describe(self, machine_id: str) -> Machine | None:
-        found = self._instances(InstanceIds=[machine_id])
-        if not found or found[0]["State"]["Name"] in _GOING:
+        instances = self._instances(InstanceIds=[machine_id])
+        if not instances or instances[0]["State"]["Name"] in _GOING:
             return None
-        owner, detail = self._owners.of(found[0])
-        return _machine(found[0], remediator_detail=detail, external_remediator=owner)
+        owner, detail = self._owners.of(instances[0])
+        return _machine(instances[0], remediator_detail=detail, external_remediator=owner)
 
     def power(self, machine_id: str, order: Power) -> None:
         from botocore.exceptions import ClientError
@@ -119,10 +119,10 @@ class Ec2Machines:
 
     def launches(self, group: str, since: datetime) -> Sequence[Launch]:
         with throttles_named("DescribeScalingActivities"), refusals_named("DescribeScalingActivities"):
-            seen = self._make("autoscaling").describe_scaling_activities(
+            activities = self._make("autoscaling").describe_scaling_activities(
                 AutoScalingGroupName=group, MaxRecords=ACTIVITIES
             )["Activities"]
-        ours = (a for a in seen if a["Description"].startswith(_LAUNCHING) and a["StartTime"] >= since)
+        ours = (a for a in activities if a["Description"].startswith(_LAUNCHING) and a["StartTime"] >= since)
         return sorted((_launch(group, activity) for activity in ours), key=lambda launch: launch.at)
 
     def _instances(self, **asked: Any) -> list[dict[str, Any]]:
@@ -150,8 +150,8 @@ class Ec2Machines:
             raise MachineRefused(
                 f"launch template {like.launch_template} has no version {like.launch_template_version}"
             )
-        found: list[dict[str, Any]] = versions[0]["LaunchTemplateData"].get("NetworkInterfaces", [])
-        return found
+        interfaces: list[dict[str, Any]] = versions[0]["LaunchTemplateData"].get("NetworkInterfaces", [])
+        return interfaces
 
     def _run(self, request: dict[str, Any]) -> str:
         from botocore.exceptions import ClientError
@@ -220,11 +220,11 @@ def _request(like: Machine, token: str, place: Alternative, interfaces: list[dic
 
 def _launch(group: str, activity: Mapping[str, Any]) -> Launch:
     has_failed = activity["StatusCode"] in ("Failed", "Cancelled")
-    found = _MACHINE_ID.search(activity["Description"])
+    match = _MACHINE_ID.search(activity["Description"])
     return Launch(
         group=group,
         at=activity["StartTime"],
-        machine_id=found[0] if found else "",
+        machine_id=match[0] if match else "",
         failed=activity.get("StatusMessage", activity["StatusCode"]) if has_failed else "",
     )
 

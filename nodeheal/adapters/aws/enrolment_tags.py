@@ -38,13 +38,13 @@ class AwsEnrolmentTags:
 
     def _of_instance(self, node_id: str) -> Mapping[str, str]:
         with throttles_named("DescribeInstances"):
-            found = self._make("ec2").describe_instances(InstanceIds=[node_id])["Reservations"]
-        return _read(tag for each in found for machine in each["Instances"] for tag in machine.get("Tags", []))
+            reservations = self._make("ec2").describe_instances(InstanceIds=[node_id])["Reservations"]
+        return _read(tag for each in reservations for machine in each["Instances"] for tag in machine.get("Tags", []))
 
     def _of_managed_node(self, node_id: str) -> Mapping[str, str]:
         with throttles_named("ListTagsForResource"):
-            found = self._make("ssm").list_tags_for_resource(ResourceType="ManagedInstance", ResourceId=node_id)
-        return _read(found["TagList"])
+            answer = self._make("ssm").list_tags_for_resource(ResourceType="ManagedInstance", ResourceId=node_id)
+        return _read(answer["TagList"])
 
 
 def _read(tags: Iterable[Mapping[str, str]]) -> Mapping[str, str]:

@@ -175,6 +175,6 @@ def _read(item: Item) -> Heartbeat | None:
 
 def _steps(item: Item) -> dict[str, int]:
     """The steps of jobs; what does not have their form is left out."""
-    said = item.get(names.HEARTBEAT_STEPS, {}).get("S", "")
-    found = [_STEP.fullmatch(part) for part in said[:_STEPS_CHARACTERS].split(",")] if isinstance(said, str) else []
-    return {one["run"]: int(one["step"]) for one in found if one is not None}
+    text = item.get(names.HEARTBEAT_STEPS, {}).get("S", "")
+    matches = [_STEP.fullmatch(part) for part in text[:_STEPS_CHARACTERS].split(",")] if isinstance(text, str) else []
+    return {match["run"]: int(match["step"]) for match in matches if match is not None}

@@ -49,7 +49,7 @@ class HyperPodMachines:
         self._ask("BatchReplaceClusterNodes", "batch_replace_cluster_nodes", machine.machine_id)
 
     def launches(self, group: str, since: datetime) -> Sequence[Launch]:
-        found = []
+        launches = []
         for cluster in self._clusters:
             with throttles_named("ListClusterNodes"), refusals_named("ListClusterNodes"):
                 pages = self._make("sagemaker").get_paginator("list_cluster_nodes")
@@ -58,8 +58,8 @@ class HyperPodMachines:
                     for page in pages.paginate(ClusterName=cluster, CreationTimeAfter=since)
                     for node in page["ClusterNodeSummaries"]
                 ]
-            found += [_launch(group, node) for node in nodes if _group_of(cluster, node) == group]
-        return sorted(found, key=lambda launch: launch.at)
+            launches += [_launch(group, node) for node in nodes if _group_of(cluster, node) == group]
+        return sorted(launches, key=lambda launch: launch.at)
 
     def _node(self, cluster: str, machine_id: str) -> Mapping[str, Any] | None:
         from botocore.exceptions import ClientError
@@ -105,7 +105,9 @@ class HyperPodMachines:
             )
         if machine_id in answer.get("Successful", ()):
             return
-        failed: Mapping[str, str] = next((one for one in answer.get("Failed", ()) if one["NodeId"] == machine_id), {})
+        failed: Mapping[str, str] = next(
+            (entry for entry in answer.get("Failed", ()) if entry["NodeId"] == machine_id), {}
+        )
         why = f"{call}: {failed.get('ErrorCode')} ({failed.get('Message')})"
         if failed.get("ErrorCode") in _BUSY:
             raise NotAccepted(why)

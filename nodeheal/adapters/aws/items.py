@@ -94,8 +94,8 @@ class Table:
     def get(self, pk: str, sk: str) -> Item | None:
         """Return the item, strongly consistent."""
         with throttles_named("GetItem"):
-            found = self.client.get_item(TableName=self.name, Key=to_item({"pk": pk, "sk": sk}), ConsistentRead=True)
-        return found.get("Item")
+            answer = self.client.get_item(TableName=self.name, Key=to_item({"pk": pk, "sk": sk}), ConsistentRead=True)
+        return answer.get("Item")
 
     def put(self, item: Item, condition: str = "", values: Mapping[str, Any] | None = None) -> bool:
         """Write the item if the condition holds; whether it did."""

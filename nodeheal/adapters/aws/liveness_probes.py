@@ -54,13 +54,13 @@ class AwsLivenessProbes:
         self._clock = clock
 
     def ask(self, node: Node) -> Sequence[ProbeAnswer]:
-        said = [_as_far_as_known(node.cluster.kind, self._ask_scheduler, node)]
+        answers = [_as_far_as_known(node.cluster.kind, self._ask_scheduler, node)]
         if node.provider is Provider.hyperpod:
-            return [*said, _as_far_as_known("HyperPod", self._ask_hyperpod, node)]
-        said.append(_as_far_as_known("SSM", self._ask_ssm, node))
+            return [*answers, _as_far_as_known("HyperPod", self._ask_hyperpod, node)]
+        answers.append(_as_far_as_known("SSM", self._ask_ssm, node))
         if node.provider is Provider.ec2:
-            said.append(_as_far_as_known("EC2", self._ask_ec2, node))
-        return said
+            answers.append(_as_far_as_known("EC2", self._ask_ec2, node))
+        return answers
 
     def _ask_scheduler(self, node: Node) -> ProbeAnswer:
         scheduler = self._schedulers.get(node.cluster.kind)
@@ -73,10 +73,10 @@ class AwsLivenessProbes:
     def _ask_ssm(self, node: Node) -> ProbeAnswer:
         of_node = [{"Key": "InstanceIds", "Values": [node.instance_id]}]
         with throttles_named("DescribeInstanceInformation"):
-            found = self._ssm().describe_instance_information(Filters=of_node)["InstanceInformationList"]  # type: ignore[arg-type]
-        if not found:
+            entries = self._ssm().describe_instance_information(Filters=of_node)["InstanceInformationList"]  # type: ignore[arg-type]
+        if not entries:
             return ProbeAnswer("SSM", None, "not registered")
-        ping, at = found[0].get("PingStatus"), found[0].get("LastPingDateTime")
+        ping, at = entries[0].get("PingStatus"), entries[0].get("LastPingDateTime")
         if ping == "ConnectionLost":
             is_hybrid = node.provider is Provider.hybrid
             return ProbeAnswer("SSM", is_up=False, text="connection lost", is_unreachable=is_hybrid)
@@ -93,14 +93,14 @@ class AwsLivenessProbes:
 
     def _ask_ec2(self, node: Node) -> ProbeAnswer:
         with throttles_named("DescribeInstanceStatus"):
-            found = self._ec2().describe_instance_status(InstanceIds=[node.instance_id], IncludeAllInstances=True)
-        if not found["InstanceStatuses"]:
+            answer = self._ec2().describe_instance_status(InstanceIds=[node.instance_id], IncludeAllInstances=True)
+        if not answer["InstanceStatuses"]:
             return ProbeAnswer("EC2", None, "no status")
-        status = found["InstanceStatuses"][0]
+        status = answer["InstanceStatuses"][0]
         state = status["InstanceState"]["Name"]
         if state in _OFF:
             return ProbeAnswer("EC2", is_up=False, text=f"the machine is {state}", gone=_OFF[state])
         checks = {"system": status["SystemStatus"]["Status"], "instance": status["InstanceStatus"]["Status"]}
-        text = ", ".join(f"{name} check {found}" for name, found in checks.items())
+        text = ", ".join(f"{name} check {result}" for name, result in checks.items())
         # A machine that answers on the network may still run nothing: "ok" is not a heartbeat.
         return ProbeAnswer("EC2", False if "impaired" in checks.values() else None, text)

@@ -73,12 +73,12 @@ class AwsMarks:
         from botocore.exceptions import ClientError
 
         try:
-            found = self._make("ec2").describe_instances(InstanceIds=[node.instance_id])["Reservations"]
+            reservations = self._make("ec2").describe_instances(InstanceIds=[node.instance_id])["Reservations"]
         except ClientError as error:
             if code_of(error) in _UNKNOWN_MACHINE:
                 return EnrolmentTag(Registry.EC2)
             raise
-        machine = found[0]["Instances"][0]
+        machine = reservations[0]["Instances"][0]
         if machine["State"]["Name"] in _GONE:
             return EnrolmentTag(Registry.EC2)
         tags = {tag["Key"]: tag["Value"] for tag in machine.get("Tags", [])}

@@ -79,8 +79,8 @@ class AwsNotifier:
         if not self._claim(message.key):
             return Delivery.BUSY
         if message.way is Way.WEBHOOK:
-            told = {"channel": message.channel, "key": message.key, "message": message.rendered}
-            self._put(names.CHANNEL_MESSAGE, json.dumps(told))
+            payload = {"channel": message.channel, "key": message.key, "message": message.rendered}
+            self._put(names.CHANNEL_MESSAGE, json.dumps(payload))
             return Delivery.SENT
         if not self._has_room(message.channel, a_minute):
             return Delivery.FOLDED

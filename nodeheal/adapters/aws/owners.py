@@ -57,8 +57,8 @@ class SnsOwners:
         except ClientError as error:
             if code_of(error) != "InvalidParameter" or "already exists" not in str(error):
                 raise
-            told = f"{owner.address} is subscribed to {names.OWNERS_TOPIC} already, with another filter policy"
-            raise ValueError(f"{told}; remove that subscription first") from None
+            problem = f"{owner.address} is subscribed to {names.OWNERS_TOPIC} already, with another filter policy"
+            raise ValueError(f"{problem}; remove that subscription first") from None
         return answer["SubscriptionArn"].lower() != _PENDING
 
     def is_confirmed(self, owner: Owner) -> bool:
@@ -66,9 +66,9 @@ class SnsOwners:
         with throttles_named("ListSubscriptionsByTopic"):
             pages = self._sns.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=self._topic)
             return any(
-                found.get("Endpoint", "").lower() == owner.address and found["SubscriptionArn"] not in _UNANSWERED
+                entry.get("Endpoint", "").lower() == owner.address and entry["SubscriptionArn"] not in _UNANSWERED
                 for page in pages
-                for found in page["Subscriptions"]
+                for entry in page["Subscriptions"]
             )
 
 

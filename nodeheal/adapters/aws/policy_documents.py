@@ -113,8 +113,8 @@ class PolicyDocuments:
         pages = self._client.get_paginator("list_deployments").paginate(
             ApplicationId=self._place.application, EnvironmentId=self._place.environment
         )
-        found = [item for page in pages for item in page["Items"] if item["State"] == "COMPLETE"]
-        return sorted(found, key=lambda item: -int(item["DeploymentNumber"]))
+        deployments = [item for page in pages for item in page["Items"] if item["State"] == "COMPLETE"]
+        return sorted(deployments, key=lambda item: -int(item["DeploymentNumber"]))
 
     def in_force(self) -> Deployed:
         """Return the document of the newest deployment. Raises NotFound where there is none."""
@@ -203,33 +203,33 @@ class PolicyDocuments:
         raise NotFound(f"there is no policy document before version {standing[-1]} that differs from it")
 
     def _deployed(self, number: int) -> Deployed:
-        found = self._client.get_deployment(
+        deployment = self._client.get_deployment(
             ApplicationId=self._place.application, EnvironmentId=self._place.environment, DeploymentNumber=number
         )
-        version = int(found["ConfigurationVersion"])
-        ended = found.get("CompletedAt") or found["StartedAt"]
+        version = int(deployment["ConfigurationVersion"])
+        ended = deployment.get("CompletedAt") or deployment["StartedAt"]
         at = ended if isinstance(ended, str) else ended.isoformat()
-        return Deployed(self._text(version), version, number, at, found.get("Description", ""))
+        return Deployed(self._text(version), version, number, at, deployment.get("Description", ""))
 
     def _text(self, version: int) -> str:
-        found = self._client.get_hosted_configuration_version(
+        answer = self._client.get_hosted_configuration_version(
             ApplicationId=self._place.application, ConfigurationProfileId=self._place.profile, VersionNumber=version
         )
-        text: str = found["Content"].read().decode("utf-8")
+        text: str = answer["Content"].read().decode("utf-8")
         return text
 
     def _await(self, number: int) -> None:
         """Wait until the deployment is complete: a validator that refuses the document rolls it back."""
         give_up_at = time.monotonic() + DEPLOY_SECONDS
         while time.monotonic() < give_up_at:
-            found = self._client.get_deployment(
+            deployment = self._client.get_deployment(
                 ApplicationId=self._place.application, EnvironmentId=self._place.environment, DeploymentNumber=number
             )
-            if found["State"] == "COMPLETE":
+            if deployment["State"] == "COMPLETE":
                 return
-            if found["State"] in ("ROLLING_BACK", "ROLLED_BACK", "REVERTED"):
-                told = "; ".join(event.get("Description", "") for event in found.get("EventLog", []))
-                raise NotDeployed(f"AppConfig rolled deployment {number} back: {told}")
+            if deployment["State"] in ("ROLLING_BACK", "ROLLED_BACK", "REVERTED"):
+                descriptions = "; ".join(event.get("Description", "") for event in deployment.get("EventLog", []))
+                raise NotDeployed(f"AppConfig rolled deployment {number} back: {descriptions}")
             time.sleep(_LOOK_EVERY_SECONDS)
         raise NotDeployed(f"deployment {number} is not complete after {DEPLOY_SECONDS} s; look at it in AppConfig")
 
@@ -265,7 +265,7 @@ def _refusals_told(what: str) -> Iterator[None]:
         yield
     except ClientError as error:
         response: dict[str, Any] = {**error.response}
-        found = (response.get("Details") or {}).get("InvalidConfiguration") or []
-        beside = [detail[key] for detail in found for key in ("Location", "Reason", "Value") if detail.get(key)]
-        told = "; ".join(dict.fromkeys([response["Error"]["Message"], *beside]))
-        raise NotDeployed(f"AppConfig refused {what}: {told}") from error
+        details = (response.get("Details") or {}).get("InvalidConfiguration") or []
+        beside = [detail[key] for detail in details for key in ("Location", "Reason", "Value") if detail.get(key)]
+        message = "; ".join(dict.fromkeys([response["Error"]["Message"], *beside]))
+        raise NotDeployed(f"AppConfig refused {what}: {message}") from error

@@ -58,11 +58,11 @@ class PolicyReader:
 
         self._source = self._source or self.connect()
         try:
-            found = self._source.get(self.profile, max_age=KEPT_SECONDS)
+            document = self._source.get(self.profile, max_age=KEPT_SECONDS)
         except GetParameterError as error:
             self._source = None  # its session may be broken: the next call starts a new one
             return self._last_good(f"AppConfig cannot be read: {error}")
-        text = found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+        text = document.decode("utf-8", "replace") if isinstance(document, bytes) else str(document)
         if self._policy is not None and text == self._text:
             return self._policy
         try:

@@ -53,11 +53,11 @@ class SsmNodeCommands:
         return sent
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
-        seen = invocation(self._client(), command_id, node.instance_id)
-        if seen is None:
+        answer = invocation(self._client(), command_id, node.instance_id)
+        if answer is None:
             return CommandStatus("UNKNOWN")
-        state = STATES.get(seen["Status"], "FAILED")
-        return CommandStatus(state, seen.get("StandardOutputContent", ""), seen.get("ResponseCode"))
+        state = STATES.get(answer["Status"], "FAILED")
+        return CommandStatus(state, answer.get("StandardOutputContent", ""), answer.get("ResponseCode"))
 
     def _send(self, nodes: Sequence[Node], command: Command, expires_at: datetime, boots: Mapping[str, str]) -> str:
         from botocore.exceptions import ClientError

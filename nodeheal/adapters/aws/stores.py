@@ -141,8 +141,8 @@ class DynamoNodeStore:
         )
         read = (adapter_of(Observation).validate_json(item[_SEEN]["S"]) for item in (*own, *others))
         # Version 0.1 stored history among them.
-        found = {(s.node_id, s.event_id): s for s in read if not s.note}
-        return sorted(found.values(), key=lambda s: (s.at, s.event_id, s.node_id))
+        by_event = {(s.node_id, s.event_id): s for s in read if not s.note}
+        return sorted(by_event.values(), key=lambda s: (s.at, s.event_id, s.node_id))
 
 
 class DynamoHardwareStore:
@@ -217,8 +217,8 @@ class DynamoIncidentStore:
         head = items.pop(names.INCIDENT_SK, None)
         if head is None:
             raise NotFound(f"no incident {incident_id} in table {self._table.name}")
-        told = (item for sk, item in items.items() if sk.startswith(names.TIMELINE_PREFIX))
-        return read_history(from_item(Incident, head), map(entry_of, told))
+        rows = (item for sk, item in items.items() if sk.startswith(names.TIMELINE_PREFIX))
+        return read_history(from_item(Incident, head), map(entry_of, rows))
 
     def advance(self, incident: Incident, entries: Sequence[TimelineEntry]) -> bool:
         known = fields_of(incident)
@@ -309,20 +309,20 @@ class DynamoOperationStore:
         return self._table.put(item, *versioned(operation.version))
 
     def open_of(self, owner: str) -> Sequence[Operation]:
-        found = (from_item(Operation, item) for item in self._table.query(names.operation_pk(owner)))
-        return [one for one in found if one.state is not OperationState.DELIVERED]
+        read = (from_item(Operation, item) for item in self._table.query(names.operation_pk(owner)))
+        return [operation for operation in read if operation.state is not OperationState.DELIVERED]
 
     def queued(self, line: str) -> Sequence[Operation]:
         prefix = names.OPERATIONS_PREFIX
         items = self._table.query_index(names.INDEX, names.line_pk(line), prefix, kind=prefix)
-        found = (from_item(Operation, item) for item in items)
-        return [one for one in found if one.state is not OperationState.DELIVERED]
+        read = (from_item(Operation, item) for item in items)
+        return [operation for operation in read if operation.state is not OperationState.DELIVERED]
 
     def behind(self, operation: Operation, most: int) -> Sequence[tuple[str, str]]:
         line, place = operation.line or ("", "")
         prefix = names.OPERATIONS_PREFIX
         # A page of a long queue would be a megabyte. Both bounds are inclusive: the first item is the operation itself.
-        found = self._table.page_index(
+        page = self._table.page_index(
             names.INDEX,
             names.line_pk(line),
             (f"{prefix}{place}", f"{prefix}~"),
@@ -330,5 +330,5 @@ class DynamoOperationStore:
             limit=most + 1,
             fields=("owner", "operation_id"),
         )
-        keys = [(item["owner"], item["operation_id"]) for item in map(plain, found)]
+        keys = [(item["owner"], item["operation_id"]) for item in map(plain, page)]
         return [key for key in keys if key != (operation.owner, operation.operation_id)][:most]

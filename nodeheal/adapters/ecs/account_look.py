@@ -20,11 +20,11 @@ NO_TAG = NodeProblem(
 def unregistered(make: Callable[[str], Any], nodes: Sequence[Node]) -> Mapping[str, NodeProblem]:
     """Return the problems by node id, with a few calls for each cluster."""
     tags = {cluster: tags_by_machine(make("ecs"), cluster) for cluster in {node.cluster.name for node in nodes}}
-    found: dict[str, NodeProblem] = {}
+    problems: dict[str, NodeProblem] = {}
     for node in nodes:
         of_node = tags[node.cluster.name].get(node.instance_id)
         if of_node is None:
-            found[node.node_id] = NOT_REGISTERED
+            problems[node.node_id] = NOT_REGISTERED
         elif of_node.get(names.MANAGED_TAG) != names.MANAGED_TAG_VALUE:
-            found[node.node_id] = NO_TAG
-    return found
+            problems[node.node_id] = NO_TAG
+    return problems

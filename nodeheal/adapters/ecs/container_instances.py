@@ -25,9 +25,9 @@ def listed(ecs: "ECSClient", cluster: str, instance_id: str, *, connected: bool,
 def find(ecs: "ECSClient", cluster: str, instance_id: str) -> str | None:
     """Return the ARN of the machine's container instance, or None if the cluster has none."""
     for connected in (True, False):
-        found = listed(ecs, cluster, instance_id, connected=connected)
-        if found:
-            return found[0]
+        arns = listed(ecs, cluster, instance_id, connected=connected)
+        if arns:
+            return arns[0]
     return None
 
 
@@ -50,11 +50,14 @@ def tags_by_machine(ecs: Any, cluster: str) -> dict[str, dict[str, str]]:
     """Return the tags of each container instance of the cluster, by machine; of the connected one where there
     are two.
     """
-    found: list[Any] = []
+    instances: list[Any] = []
     for page in ecs.get_paginator("list_container_instances").paginate(cluster=cluster):
         arns = page["containerInstanceArns"]
         if arns:
             asked = ecs.describe_container_instances(cluster=cluster, containerInstances=arns, include=["TAGS"])
-            found += asked["containerInstances"]
-    found.sort(key=lambda one: one["agentConnected"])
-    return {one["ec2InstanceId"]: {tag["key"]: tag["value"] for tag in one.get("tags", ())} for one in found}
+            instances += asked["containerInstances"]
+    instances.sort(key=lambda instance: instance["agentConnected"])
+    return {
+        instance["ec2InstanceId"]: {tag["key"]: tag["value"] for tag in instance.get("tags", ())}
+        for instance in instances
+    }

@@ -23,8 +23,8 @@ class EcsJobLogs:
     def locate(self, job: Job) -> LogLocation:
         container = self._definitions.find(job.task_definition).container(job.container)
         if container is None or container.log is None:
-            told = f"{job.task_definition} does not send the output of {job.container} to CloudWatch Logs"
-            raise NotFound(f"{told} (log driver awslogs, with a stream prefix): read it where it goes, or on the nodes")
+            fact = f"{job.task_definition} does not send the output of {job.container} to CloudWatch Logs"
+            raise NotFound(f"{fact} (log driver awslogs, with a stream prefix): read it where it goes, or on the nodes")
         return container.log
 
     def stream(self, location: LogLocation, job: Job, task: GangTask) -> str:
@@ -53,14 +53,14 @@ class EcsJobLogs:
 
         try:
             with throttles_named("GetLogEvents"):
-                found = self._make(location.region).get_log_events(
+                answer = self._make(location.region).get_log_events(
                     logGroupName=location.group, logStreamName=stream, **given
                 )
         except ClientError as error:
             if code_of(error) != "ResourceNotFoundException":
                 raise
             return None
-        return dict(found)
+        return dict(answer)
 
 
 def _lines(answer: Mapping[str, Any]) -> list[LogLine]:

@@ -23,8 +23,8 @@ class EcsMarks:
         ecs, arn = self._make("ecs"), self._arn(node)
         if arn is None:
             return EnrolmentTag(Registry.SCHEDULER, called=CONTAINER_INSTANCE)
-        seen = ecs.describe_container_instances(cluster=node.cluster.name, containerInstances=[arn], include=["TAGS"])
-        tags = {tag["key"]: tag["value"] for each in seen["containerInstances"] for tag in each.get("tags", [])}
+        answer = ecs.describe_container_instances(cluster=node.cluster.name, containerInstances=[arn], include=["TAGS"])
+        tags = {tag["key"]: tag["value"] for each in answer["containerInstances"] for tag in each.get("tags", [])}
         is_set = tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE
         return EnrolmentTag(Registry.SCHEDULER, arn, is_set, tags.get(names.RACK_TAG, ""), CONTAINER_INSTANCE)
 

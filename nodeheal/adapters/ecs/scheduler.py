@@ -57,11 +57,11 @@ class EcsScheduler:
         # Queried by status, so that a node in service, as nearly all are, costs one call and no description.
         for connected in (True, False):
             for status in ("ACTIVE", ""):
-                found = listed(self._client(), node.cluster.name, node.instance_id, connected=connected, status=status)
-                if found:
+                arns = listed(self._client(), node.cluster.name, node.instance_id, connected=connected, status=status)
+                if arns:
                     is_active = status == "ACTIVE"
                     return NodePlacement(
-                        found[0], is_active, None if is_active else self._holder(node.cluster.name, found[0])
+                        arns[0], is_active, None if is_active else self._holder(node.cluster.name, arns[0])
                     )
         raise NotFound(f"{node.instance_id} is not registered in ECS cluster {node.cluster.name}")
 
@@ -73,20 +73,24 @@ class EcsScheduler:
                 .get_paginator("list_attributes")
                 .paginate(cluster=cluster, targetType="container-instance", attributeName=_HELD_ATTRIBUTE)
             )
-            found = [one for page in pages for one in page["attributes"]]
-        of_it = (one for one in found if one.get("targetId", "").rpartition("/")[2] == placement.rpartition("/")[2])
-        values = (one.get("value", "")[:_HOLDER_CHARACTERS] for one in of_it)
+            attributes = [attribute for page in pages for attribute in page["attributes"]]
+        of_it = (
+            entry
+            for entry in attributes
+            if entry.get("targetId", "").rpartition("/")[2] == placement.rpartition("/")[2]
+        )
+        values = (entry.get("value", "")[:_HOLDER_CHARACTERS] for entry in of_it)
         return next((HeldByPerson(value, f"attribute {_HELD_ATTRIBUTE}", how="held") for value in values), None)
 
     def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
         expression = f"{_one_of([node.instance_id for node in nodes])} and {CONNECTED}"
         with throttles_named("ListContainerInstances"):
-            found = self._client().list_container_instances(
+            arns = self._client().list_container_instances(
                 cluster=nodes[0].cluster.name, filter=expression, status="ACTIVE"
             )["containerInstanceArns"]
         # The call returns container instances without their nodes: only if the counts are equal does each node have
         # one.
-        return found if len(found) == len(nodes) else ()
+        return arns if len(arns) == len(nodes) else ()
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
         names_of = {node.instance_id: node.node_id for node in nodes}
@@ -95,9 +99,9 @@ class EcsScheduler:
             for first in range(0, len(placements), _UPDATED_AT_ONCE):
                 described += self._update(nodes[0], placements[first : first + _UPDATED_AT_ONCE], "DRAINING")
         return {
-            names_of[one["ec2InstanceId"]]: Drained(one["containerInstanceArn"], _has_tasks(one))
-            for one in described
-            if one["ec2InstanceId"] in names_of
+            names_of[instance["ec2InstanceId"]]: Drained(instance["containerInstanceArn"], _has_tasks(instance))
+            for instance in described
+            if instance["ec2InstanceId"] in names_of
         }
 
     def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
@@ -131,7 +135,7 @@ class EcsScheduler:
         return ProbeAnswer("ECS", None, f"not registered in cluster {node.cluster.name}")
 
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
-        found: dict[str, NodePlacement] = {}
+        placements: dict[str, NodePlacement] = {}
         for cluster in sorted({node.cluster.name for node in nodes}):
             names_of = {node.instance_id: node.node_id for node in nodes if node.cluster.name == cluster}
             # A node that was registered again is listed twice: prefer the entry whose agent is connected, then the
@@ -139,11 +143,11 @@ class EcsScheduler:
             for described in sorted(self._described(cluster, sorted(names_of)), key=_is_current):
                 name = names_of.get(described["ec2InstanceId"])
                 if name is not None:
-                    found[name] = NodePlacement(described["containerInstanceArn"], described["status"] == "ACTIVE")
-        missing = [node.instance_id for node in nodes if node.node_id not in found]
+                    placements[name] = NodePlacement(described["containerInstanceArn"], described["status"] == "ACTIVE")
+        missing = [node.instance_id for node in nodes if node.node_id not in placements]
         if missing:
             raise NotFound(f"not registered in ECS cluster {nodes[0].cluster.name}: {', '.join(missing)}")
-        return found
+        return placements
 
     def _described(self, cluster: str, instance_ids: Sequence[str]) -> "Iterator[ContainerInstanceTypeDef]":
         for first in range(0, len(instance_ids), _FILTERED_AT_ONCE):
@@ -180,14 +184,14 @@ class EcsScheduler:
             pages = self._client().get_paginator("list_tasks")
             here = pages.paginate(cluster=job.cluster.name, startedBy=names.started_by(job.job_id, run.number))
             tasks = [arn for page in here for arn in page["taskArns"]]
-        found: dict[str, str] = {}
+        by_machine: dict[str, str] = {}
         for first in range(0, len(tasks), _DESCRIBED_AT_ONCE):
             with throttles_named("DescribeTasks"):
                 described = self._client().describe_tasks(
                     cluster=job.cluster.name, tasks=tasks[first : first + _DESCRIBED_AT_ONCE]
                 )["tasks"]
-            found |= {task["containerInstanceArn"]: task["taskArn"] for task in described}
-        return found
+            by_machine |= {task["containerInstanceArn"]: task["taskArn"] for task in described}
+        return by_machine
 
     def confirm_ranks(self, job: Job, run: Run, ranks: Sequence[GangTask]) -> Sequence[GangTask]:
         mark, others = names.started_by(job.job_id, run.number), set[str]()
@@ -219,7 +223,7 @@ class EcsScheduler:
 
     def rank_statuses(self, cluster: Cluster, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         firsts = range(0, len(ranks), _DESCRIBED_AT_ONCE)
-        return [seen for i in firsts for seen in self._see_some(cluster.name, ranks[i : i + _DESCRIBED_AT_ONCE])]
+        return [status for i in firsts for status in self._see_some(cluster.name, ranks[i : i + _DESCRIBED_AT_ONCE])]
 
     def _see_some(self, cluster: str, ranks: Sequence[GangTask]) -> Iterator[RankStatus]:
         from botocore.exceptions import ClientError
@@ -243,12 +247,12 @@ class EcsScheduler:
             answer = self._client().describe_container_instances(
                 cluster=cluster, containerInstances=sorted({task.placement for task in ranks})
             )
-        return {seen["containerInstanceArn"] for seen in answer["containerInstances"] if seen["agentConnected"]}
+        return {entry["containerInstanceArn"] for entry in answer["containerInstances"] if entry["agentConnected"]}
 
     def _is_stopping(self, cluster: str, task_id: str) -> bool:
         with throttles_named("DescribeTasks"):
-            seen = self._client().describe_tasks(cluster=cluster, tasks=[task_id])["tasks"]
-        return not seen or seen[0].get("desiredStatus") == "STOPPED"
+            tasks = self._client().describe_tasks(cluster=cluster, tasks=[task_id])["tasks"]
+        return not tasks or tasks[0].get("desiredStatus") == "STOPPED"
 
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
         return [_unmanaged_task(task) for task in self._tasks_on(node, placement) if _is_unmanaged(task)]
@@ -256,10 +260,10 @@ class EcsScheduler:
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         # Checked first: a stop removes a task's tags, and without its tag a second stop would be denied.
         with throttles_named("DescribeTasks"):
-            seen = self._client().describe_tasks(cluster=node.cluster.name, tasks=[task.task_id])["tasks"]
-        if not seen:  # ECS deletes a stopped task after about an hour
+            tasks = self._client().describe_tasks(cluster=node.cluster.name, tasks=[task.task_id])["tasks"]
+        if not tasks:  # ECS deletes a stopped task after about an hour
             return False
-        described = seen[0]
+        described = tasks[0]
         if described.get("desiredStatus") != "STOPPED":
             with throttles_named("StopTask"):
                 answer = self._client().stop_task(cluster=node.cluster.name, task=task.task_id, reason=reason)
@@ -290,11 +294,11 @@ class EcsScheduler:
         ListTasks accepts no other filter beside startedBy, and then returns only tasks whose desired status is RUNNING.
         """
         with throttles_named("ListTasks"):
-            found = self._client().list_tasks(cluster=node.cluster.name, startedBy=task.mark)["taskArns"]
-        if found:
-            return found[0]
+            arns = self._client().list_tasks(cluster=node.cluster.name, startedBy=task.mark)["taskArns"]
+        if arns:
+            return arns[0]
         ended = self._tasks_on(node, placement, desiredStatus="STOPPED")
-        return next((one["taskArn"] for one in ended if one.get("startedBy") == task.mark), "")
+        return next((stopped["taskArn"] for stopped in ended if stopped.get("startedBy") == task.mark), "")
 
     def _tasks_on(self, node: Node, placement: NodePlacement, **only: Any) -> Iterator[Mapping[str, Any]]:
         """Return the tasks on a container instance, with their tags."""
@@ -361,7 +365,7 @@ def _denials_named(node: Node, placement: str) -> Iterator[None]:
 
 def _one_of(instance_ids: Sequence[str]) -> str:
     """Return ECS's filter for these machines."""
-    wanted = ", ".join(f"'{one}'" for one in instance_ids)
+    wanted = ", ".join(f"'{machine}'" for machine in instance_ids)
     return f"ec2InstanceId in [{wanted}]"
 
 

@@ -19,10 +19,10 @@ def causes_of(stop_reason: str) -> tuple[EndCause, ...]:
     """Return the causes in a stop reason. A reason may contain one for each container."""
     if not stop_reason:
         return ()
-    found = {
+    evidence = {
         EndCause.ON_REQUEST: stop_reason.startswith(STOPPED_BY_REQUEST),
         EndCause.NODE_LOST: _HOST_LOST.search(stop_reason),
         EndCause.OUT_OF_MEMORY: _OUT_OF_MEMORY.search(stop_reason),
         EndCause.CANNOT_START: _CANNOT_START.search(stop_reason),
     }
-    return tuple(cause for cause, said in found.items() if said)
+    return tuple(cause for cause, sign in evidence.items() if sign)

@@ -68,7 +68,7 @@ class EcsTaskDetail(BaseModel):
         `startedBy` is too short for a job's name, so the name comes from the rank's environment. `startedBy` proves it:
         only the job's own mark contains the digest of that name.
         """
-        given = {pair.name: pair.value for one in self.overrides.containers for pair in one.environment}
+        given = {pair.name: pair.value for container in self.overrides.containers for pair in container.environment}
         job_id, run = given.get(JOB_VARIABLE, ""), given.get(RUN_VARIABLE, "")
         if not run.isdecimal() or self.started_by != started_by(job_id, int(run)):
             return None
@@ -84,10 +84,10 @@ class EcsTaskDetail(BaseModel):
     @property
     def stop_reason(self) -> str:
         """Why it ended, in the words of ECS and the container runtime; empty before its end."""
-        said = dict.fromkeys(c.reason for c in self.containers if c.reason)  # a sidecar may report the same
+        reasons = dict.fromkeys(c.reason for c in self.containers if c.reason)  # a sidecar may report the same
         # What the stop code says already, in other words.
         reason = "" if self.stopped_reason == _ESSENTIAL_EXITED and self.stop_code else self.stopped_reason
-        return ": ".join(filter(None, [self.stop_code, reason, *said]))
+        return ": ".join(filter(None, [self.stop_code, reason, *reasons]))
 
     @property
     def end_causes(self) -> tuple[EndCause, ...]:

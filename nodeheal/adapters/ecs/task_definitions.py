@@ -36,16 +36,16 @@ class EcsTaskDefinitions:
 
         try:
             with throttles_named("DescribeTaskDefinition"):
-                found: Any = self._ecs().describe_task_definition(taskDefinition=name)["taskDefinition"]
+                definition: Any = self._ecs().describe_task_definition(taskDefinition=name)["taskDefinition"]
         except ClientError as error:
             if code_of(error) not in _REFUSED:
                 raise
             raise NotFound(f"task_definition: ECS has no task definition {name} in this Region") from error
-        if found.get("status", "ACTIVE") != "ACTIVE":
-            raise NotFound(f"task_definition: {name} is {found['status']}: no task can be started from it")
-        if found.get("taskRoleArn") == self._execution_role:
+        if definition.get("status", "ACTIVE") != "ACTIVE":
+            raise NotFound(f"task_definition: {name} is {definition['status']}: no task can be started from it")
+        if definition.get("taskRoleArn") == self._execution_role:
             raise ValueError(f"task_definition: {name} gives the program the execution role; name another task role")
-        return read_definition(found)
+        return read_definition(definition)
 
     def register(self, spec: JobSpec) -> TaskDefinition:
         from botocore.exceptions import ClientError
@@ -134,7 +134,7 @@ def _mounts(spec: JobSpec) -> dict[str, Mount]:
 
 def read_definition(definition: dict[str, Any]) -> TaskDefinition:
     """Parse DescribeTaskDefinition's answer."""
-    containers = tuple(_container_of(one) for one in definition["containerDefinitions"])
+    containers = tuple(_container_of(container) for container in definition["containerDefinitions"])
     return TaskDefinition(definition["taskDefinitionArn"], containers, definition.get("networkMode") == "host")
 
 

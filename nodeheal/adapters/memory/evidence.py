@@ -15,5 +15,5 @@ def sign_upload(key: str, max_bytes: int, expires_at: datetime) -> Upload:
 
 def uploaded_key(ticket: str) -> str | None:
     """Return where a node with this ticket puts its evidence; None where it has none."""
-    key, found, _ = ticket.partition(" until ")
-    return key if found else None
+    key, separator, _ = ticket.partition(" until ")
+    return key if separator else None

@@ -35,8 +35,8 @@ class MemoryFleetIndex:
         return [node for node in self.nodes.nodes.values() if node.state is not NodeState.UNENROLLED]
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
-        found = [i for i in self.incident_store.incidents.values() if (i.pool, i.state) == (pool, state)]
-        in_time = sorted(found, key=lambda incident: (incident.opened_at, incident.incident_id))
+        in_state = [i for i in self.incident_store.incidents.values() if (i.pool, i.state) == (pool, state)]
+        in_time = sorted(in_state, key=lambda incident: (incident.opened_at, incident.incident_id))
         return (incident for incident in in_time if since <= incident.opened_at < until)
 
     def newest_incidents(

@@ -76,5 +76,5 @@ class MemoryMachines:
     def launches(self, group: str, since: datetime) -> Sequence[Launch]:
         if group not in self.groups:
             raise MachineRefused(f"Auto Scaling group {group} does not exist")
-        found = [launch for launch in self.launched_by if launch.group == group and launch.at >= since]
-        return sorted(found, key=lambda launch: launch.at)
+        launches = [launch for launch in self.launched_by if launch.group == group and launch.at >= since]
+        return sorted(launches, key=lambda launch: launch.at)

@@ -52,8 +52,8 @@ class MemoryNodeStore:
         return sorted(listed, key=lambda n: n.node_id)
 
     def unenrolled(self) -> Sequence[Node]:
-        found = (n for n in self.nodes.values() if n.state is NodeState.UNENROLLED)
-        return sorted(found, key=lambda n: n.node_id)
+        unenrolled = (n for n in self.nodes.values() if n.state is NodeState.UNENROLLED)
+        return sorted(unenrolled, key=lambda n: n.node_id)
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "", *, in_pool: bool = True) -> None:
         key = (event.node_id, event.event_id, bool(note))
@@ -75,8 +75,8 @@ class MemoryNodeStore:
     ) -> Sequence[Observation]:
         own = _since(self._by_node[node_id], node_since)
         others = self.seen_in_pool(pool, pool_since)
-        found = {(s.node_id, s.event_id): s for s in (*own, *others)}
-        return sorted(found.values(), key=_IN_TIME)
+        by_event = {(s.node_id, s.event_id): s for s in (*own, *others)}
+        return sorted(by_event.values(), key=_IN_TIME)
 
     def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Observation]:
         """Return what the table reads from its index."""
@@ -130,12 +130,12 @@ class MemoryIncidentStore:
 
     def fold(self, incident_id: str, fold: Fold) -> bool:
         entries = self.entries[incident_id]
-        is_as_read = all(entries.get(one.entry_id) is not None for one in fold.gone)
+        is_as_read = all(entries.get(entry.entry_id) is not None for entry in fold.gone)
         target = entries.get(fold.before.entry_id)
         if not is_as_read or target is None or target.times != fold.before.times:
             return False
-        for one in fold.gone:
-            del entries[one.entry_id]
+        for entry in fold.gone:
+            del entries[entry.entry_id]
         entries[fold.into.entry_id] = fold.into
         return True
 
@@ -274,13 +274,17 @@ class MemoryOperationStore:
         return [self.operations[key] for key in sorted(self._open.get(owner, ()))]
 
     def queued(self, line: str) -> Sequence[Operation]:
-        standing = [(one.line[1], one) for one in self.all_open() if one.line and one.line[0] == line]
-        return [one for _, one in sorted(standing, key=lambda pair: pair[0])]
+        standing = [
+            (operation.line[1], operation)
+            for operation in self.all_open()
+            if operation.line and operation.line[0] == line
+        ]
+        return [operation for _, operation in sorted(standing, key=lambda pair: pair[0])]
 
     def behind(self, operation: Operation, most: int) -> Sequence[tuple[str, str]]:
         line, place = operation.line or ("", "")
-        behind = [one for one in self.queued(line) if one.line and one.line[1] > place]
-        return [(one.owner, one.operation_id) for one in behind[:most]]
+        behind = [other for other in self.queued(line) if other.line and other.line[1] > place]
+        return [(other.owner, other.operation_id) for other in behind[:most]]
 
     def all_open(self) -> list[Operation]:
         """Return every operation whose workflow does not have its result yet."""

@@ -34,10 +34,10 @@ class MemoryScheduler:
     """Implements all that a scheduler can do. `draining` contains the drained nodes, `held_by_people` those of them
     that the scheduler knows to be a person's; `tasks` every rank ever started.
 
-    `isolated_by` names the incident for which a node was drained. `seen` has ranks' states, by task; a missing one is
-    as started. `disconnected` contains unreachable placements. `unmanaged` has the running unmanaged tasks, as (node,
-    task) by id; `unmanaged_ended` why each ended; `unmanaged_refused` why none starts. `replaced_by_cluster` contains
-    the nodes whose machines were to be replaced; `replaces_none` why none is. `ordered`: by marks that stand.
+    `isolated_by` names the incident for which a node was drained. `statuses` has ranks' states, by task; a missing one
+    is as started. `disconnected` contains unreachable placements. `unmanaged` has the running unmanaged tasks, as
+    (node, task) by id; `unmanaged_ended` why each ended; `unmanaged_refused` why none starts. `replaced_by_cluster`
+    contains the nodes whose machines were to be replaced; `replaces_none` why none is. `ordered`: by marks that stand.
     `conditions` has what each node shows, and `repaired_by` who else repairs nodes of the cluster. `agents` has the
     machines of pods.
     """
@@ -53,7 +53,7 @@ class MemoryScheduler:
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
     unknown_nodes: set[str] = field(default_factory=set)
     not_enrolled: set[str] = field(default_factory=set)
-    seen: dict[str, RankStatus] = field(default_factory=dict)
+    statuses: dict[str, RankStatus] = field(default_factory=dict)
     disconnected: set[str] = field(default_factory=set)
     asked_after: list[str] = field(default_factory=list)
     unmanaged: dict[str, tuple[str, UnmanagedTask]] = field(default_factory=dict)
@@ -188,8 +188,8 @@ class MemoryScheduler:
     def _status(self, task: GangTask) -> RankStatus:
         known = self.tasks.get(task.task_id)
         as_started = RankStatus(task.task_id, known.status if known else "MISSING", is_connected=True)
-        seen = self.seen.get(task.task_id, as_started)
-        return replace(seen, is_connected=task.placement not in self.disconnected)
+        status = self.statuses.get(task.task_id, as_started)
+        return replace(status, is_connected=task.placement not in self.disconnected)
 
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
         return [task for where, task in self.unmanaged.values() if where == node.node_id]
@@ -248,7 +248,7 @@ class MemoryNodeCommands:
 
     def sent_of(self, document: str) -> list[SentCommand]:
         """Return the commands sent by one document, in order."""
-        return [one for one in self.sent if one.document == document]
+        return [command for command in self.sent if command.document == document]
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         return self.statuses.get(command_id, CommandStatus("UNKNOWN"))

@@ -26,31 +26,31 @@ def slurm_look(controller: Callable[[], SlurmController]) -> Look:
 def _about(controller: SlurmController, cluster: str, addresses: Sequence[str]) -> DoctorFinding:
     """Check one of them by a query for the first of its nodes, and for other nodes that are out of service."""
     what = f"Slurm cluster {cluster}"
-    found = controller.machines(cluster)
-    if not found:
-        told = f"SSM knows no machine with the tag {names.SLURM_CONTROLLER_TAG} = {cluster}"
-        return DoctorFinding(what, BAD, told, "tag the machine that has slurmctld: docs/slurm.md, Set it up")
-    if not any(found.values()):
-        told = f"SSM does not reach its controller: {some(sorted(found))}"
-        return DoctorFinding(what, BAD, told, "on that machine: systemctl status amazon-ssm-agent")
+    controllers = controller.machines(cluster)
+    if not controllers:
+        detail = f"SSM knows no machine with the tag {names.SLURM_CONTROLLER_TAG} = {cluster}"
+        return DoctorFinding(what, BAD, detail, "tag the machine that has slurmctld: docs/slurm.md, Set it up")
+    if not any(controllers.values()):
+        detail = f"SSM does not reach its controller: {some(sorted(controllers))}"
+        return DoctorFinding(what, BAD, detail, "on that machine: systemctl status amazon-ssm-agent")
     if not addresses:
-        told = "its controller was not queried: no node of it has reported its address"
-        return DoctorFinding(what, UNKNOWN, told, "docs/agent.md, Put it on a node")
+        detail = "its controller was not queried: no node of it has reported its address"
+        return DoctorFinding(what, UNKNOWN, detail, "docs/agent.md, Put it on a node")
     try:
         node = controller.node_at(cluster, addresses[0])
         out = controller.report(cluster).nodes
     except NotEnrolled:
         todo = "use the managed policy nodeheal-operator-REGION; nodeheal-doctor-REGION may send no command"
-        return DoctorFinding(what, UNKNOWN, f"you may not query its controller: {some(sorted(found))}", todo)
+        return DoctorFinding(what, UNKNOWN, f"you may not query its controller: {some(sorted(controllers))}", todo)
     except NodehealError as error:
         return DoctorFinding(what, BAD, str(error), "on the controller: sinfo; nodeheal-agent slurm doctor")
     if node is None:
-        told = f"its controller answers, but has no node at {addresses[0]}, or more than one"
+        detail = f"its controller answers, but has no node at {addresses[0]}, or more than one"
         todo = "compare `nodeheal-agent slurm nodes` there with the nodes; in slurm.conf: NodeAddr"
-        return DoctorFinding(what, WARNING, told, todo)
+        return DoctorFinding(what, WARNING, detail, todo)
     unknown = [node.name for node in out if not set(node.addresses) & set(addresses)]
     if unknown:
-        told = f"Slurm has nodes out of service that nodeheal does not know, and repairs none of: {some(unknown)}"
+        detail = f"Slurm has nodes out of service that nodeheal does not know, and repairs none of: {some(unknown)}"
         todo = "enroll them, or have another repair them: docs/slurm.md, ParallelCluster"
-        return DoctorFinding(what, WARNING, told, todo)
-    return DoctorFinding(what, GOOD, f"its controller answers: {some(sorted(found))}")
+        return DoctorFinding(what, WARNING, detail, todo)
+    return DoctorFinding(what, GOOD, f"its controller answers: {some(sorted(controllers))}")

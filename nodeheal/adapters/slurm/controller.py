@@ -60,8 +60,8 @@ class SlurmController:
         if node.provider is Provider.ec2:
             of_machine = [{"Name": "instance-id", "Values": [node.instance_id]}]
             with throttles_named("DescribeInstances"):
-                found = self._ec2().describe_instances(Filters=of_machine)["Reservations"]
-            return str(found[0]["Instances"][0].get("PrivateIpAddress", "")) if found else ""
+                reservations = self._ec2().describe_instances(Filters=of_machine)["Reservations"]
+            return str(reservations[0]["Instances"][0].get("PrivateIpAddress", "")) if reservations else ""
         if node.provider is Provider.hyperpod:
             machine = self._hyperpod.describe(node.instance_id)
             return machine.address if machine is not None else ""
@@ -85,13 +85,13 @@ class SlurmController:
     def not_at(node: Node, address: str) -> NotFound:
         """Return the error that names a node which its cluster does not have at this address; empty: none is known."""
         where = f"at {address}, the address of {node.instance_id}" if address else f"like {node.instance_id}"
-        told = f"Slurm cluster {node.cluster.name} has no node {where}, or more than one"
-        return NotFound(f"{told}: there `sinfo --Node --format='%N %o'` shows its addresses")
+        problem = f"Slurm cluster {node.cluster.name} has no node {where}, or more than one"
+        return NotFound(f"{problem}: there `sinfo --Node --format='%N %o'` shows its addresses")
 
     def node_at(self, cluster: str, address: str) -> SlurmNode | None:
         """Return Slurm's node at the address. None: it has none, or more than one. Raises NotFound, NotAccepted."""
-        found = self.ask(cluster, "nodes", address)["nodes"].get(address)
-        return None if found is None else _read(SlurmNode, found, cluster)
+        entry = self.ask(cluster, "nodes", address)["nodes"].get(address)
+        return None if entry is None else _read(SlurmNode, entry, cluster)
 
     def report(self, cluster: str) -> SlurmReport:
         """Return the nodes out of service, and the jobs that Slurm knows, by one command. Raises NotFound,
@@ -119,23 +119,23 @@ class SlurmController:
         while waited < ANSWER_SECONDS:
             self._sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
-            seen = invocation(self._client(), command, machine)
-            if seen is not None and STATES.get(seen["Status"]) != "PENDING":
-                return _answer(seen, cluster, verb)
+            answer = invocation(self._client(), command, machine)
+            if answer is not None and STATES.get(answer["Status"]) != "PENDING":
+                return _answer(answer, cluster, verb)
         raise NotAccepted(f"the Slurm controller of {cluster} ({machine}) has not answered within {ANSWER_SECONDS:g} s")
 
     def machines(self, cluster: str) -> Mapping[str, bool]:
         """Return the machines with the cluster's tag, by id, and whether SSM reaches each."""
-        found = self._described(f"tag:{names.SLURM_CONTROLLER_TAG}", [cluster])
-        return {known["InstanceId"]: known.get("PingStatus") == "Online" for known in found}
+        tagged = self._described(f"tag:{names.SLURM_CONTROLLER_TAG}", [cluster])
+        return {known["InstanceId"]: known.get("PingStatus") == "Online" for known in tagged}
 
     def _machine(self, cluster: str) -> str:
-        found = self.machines(cluster)
-        online = sorted(machine for machine, is_online in found.items() if is_online)
+        tagged = self.machines(cluster)
+        online = sorted(machine for machine, is_online in tagged.items() if is_online)
         if online:
             return online[0]
-        if found:
-            raise NotAccepted(f"SSM does not reach the Slurm controller of {cluster}: {', '.join(sorted(found))}")
+        if tagged:
+            raise NotAccepted(f"SSM does not reach the Slurm controller of {cluster}: {', '.join(sorted(tagged))}")
         raise NotFound(
             f"no machine has the tag of the Slurm controller of cluster {cluster}: tag it with "
             f"{names.SLURM_CONTROLLER_TAG} = {cluster} (docs/slurm.md)"
@@ -145,7 +145,7 @@ class SlurmController:
         with throttles_named("DescribeInstanceInformation"):
             pages = self._client().get_paginator("describe_instance_information")
             filters: Any = [{"Key": key, "Values": values}]
-            return [one for page in pages.paginate(Filters=filters) for one in page["InstanceInformationList"]]
+            return [machine for page in pages.paginate(Filters=filters) for machine in page["InstanceInformationList"]]
 
     def _send(self, machine: str, parameters: Mapping[str, str]) -> str:
         from botocore.exceptions import ClientError
@@ -179,18 +179,18 @@ def _read(kind: type[Read], answer: Mapping[str, Any], cluster: str) -> Read:
         raise NotAccepted(f"the answer of the Slurm controller of {cluster} is not valid: {where}") from error
 
 
-def _answer(seen: Any, cluster: str, verb: str) -> Mapping[str, Any]:
-    said = seen.get("StandardOutputContent", "").strip()
+def _answer(result: Any, cluster: str, verb: str) -> Mapping[str, Any]:
+    output = result.get("StandardOutputContent", "").strip()
     try:
-        answer = read_json(said)
+        answer = read_json(output)
     except ValueError:
         answer = None
-    if isinstance(answer, dict) and "error" not in answer and seen.get("ResponseCode") == 0:
+    if isinstance(answer, dict) and "error" not in answer and result.get("ResponseCode") == 0:
         return answer
-    why = answer["error"] if isinstance(answer, dict) and "error" in answer else _last_words(seen)
+    why = answer["error"] if isinstance(answer, dict) and "error" in answer else _last_words(result)
     raise NotAccepted(f"the Slurm controller of {cluster} could not run `{verb}`: {why}")
 
 
-def _last_words(seen: Any) -> str:
-    words = seen.get("StandardErrorContent", "").strip() or seen.get("StandardOutputContent", "").strip()
-    return f"{seen['Status']}, exit code {seen.get('ResponseCode')}{': ' if words else ''}{words[-300:]}"
+def _last_words(result: Any) -> str:
+    words = result.get("StandardErrorContent", "").strip() or result.get("StandardOutputContent", "").strip()
+    return f"{result['Status']}, exit code {result.get('ResponseCode')}{': ' if words else ''}{words[-300:]}"

@@ -52,21 +52,21 @@ class SlurmScheduler:
         self._controller = controller
 
     def placement_of(self, node: Node) -> NodePlacement:
-        seen = self._controller.about(node, "nodes")
-        return NodePlacement(str(seen["name"]), bool(seen["is_in_service"]), _holder(seen))
+        slurm_node = self._controller.about(node, "nodes")
+        return NodePlacement(str(slurm_node["name"]), bool(slurm_node["is_in_service"]), _holder(slurm_node))
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
         known = {node.node_id: where for node in nodes if (where := self._controller.address_of(node))}
         incidents = {known[node.node_id]: node.open_incident or "none" for node in nodes if node.node_id in known}
         if nodes[0].node_id not in known:
             raise self._controller.not_at(nodes[0], "")
-        seen = self._controller.ask(
+        entries = self._controller.ask(
             nodes[0].cluster.name, "drain", ",".join(incidents), Incident=",".join(incidents.values())
         )["nodes"]
-        if known[nodes[0].node_id] not in seen:
+        if known[nodes[0].node_id] not in entries:
             raise self._controller.not_at(nodes[0], known[nodes[0].node_id])
-        out = {name: (where, seen[where]) for name, where in known.items() if where in seen}
-        return {name: _drained(one, where) for name, (where, one) in out.items() if not one["is_in_service"]}
+        out = {name: (where, entries[where]) for name, where in known.items() if where in entries}
+        return {name: _drained(entry, where) for name, (where, entry) in out.items() if not entry["is_in_service"]}
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         self._controller.about(node, "resume", **({"Incident": node.open_incident} if node.open_incident else {}))
@@ -77,13 +77,13 @@ class SlurmScheduler:
         address = self._controller.address_of(node)  # once: a second lookup may give another one
         # Root on a hybrid node can make SSM report another node's address, whose machine would be replaced.
         if node.provider is Provider.hybrid and address in others:
-            told = (
+            problem = (
                 f"SSM reports {address} as the address of {node.instance_id}, and another node's agent reports the same"
             )
-            raise PlacementRefused(told)
-        seen = self._controller.about_address(node, address, "replace", How=how.value)
-        if seen["why_not"]:
-            raise PlacementRefused(str(seen["why_not"]))
+            raise PlacementRefused(problem)
+        answer = self._controller.about_address(node, address, "replace", How=how.value)
+        if answer["why_not"]:
+            raise PlacementRefused(str(answer["why_not"]))
 
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
         address = self._controller.address_of(node)
@@ -112,20 +112,20 @@ def slurm_scheduler(controller: SlurmController) -> Scheduler:
     return Scheduler(SchedulerKind.SLURM, TRAITS, slurm, workloads=slurm, machines=slurm, own_tools=OWN_TOOLS)
 
 
-def _drained(seen: Mapping[str, Any], address: str) -> Drained:
-    jobs = seen["jobs"]
+def _drained(slurm_node: Mapping[str, Any], address: str) -> Drained:
+    jobs = slurm_node["jobs"]
     tasks = None if jobs is None else tuple(_task(job, address) for job in jobs)
-    return Drained(str(seen["name"]), tasks is None or bool(tasks), tasks, _holder(seen))
+    return Drained(str(slurm_node["name"]), tasks is None or bool(tasks), tasks, _holder(slurm_node))
 
 
-def _holder(seen: Mapping[str, Any]) -> Holder | None:
+def _holder(slurm_node: Mapping[str, Any]) -> Holder | None:
     """Return who keeps it out of service; None: it is in service."""
-    if seen["is_in_service"]:
+    if slurm_node["is_in_service"]:
         return None
-    reason, by = str(seen["reason"])[:_REASON_CHARACTERS], str(seen["reason_by"])[:_NAME_CHARACTERS]
-    if seen["is_by_person"]:
-        return HeldByPerson(by, reason, str(seen["state"])[:_NAME_CHARACTERS])
-    return HeldByNodeheal(str(seen["incident"])) if seen["incident"] else HeldBySystem("Slurm", reason)
+    reason, by = str(slurm_node["reason"])[:_REASON_CHARACTERS], str(slurm_node["reason_by"])[:_NAME_CHARACTERS]
+    if slurm_node["is_by_person"]:
+        return HeldByPerson(by, reason, str(slurm_node["state"])[:_NAME_CHARACTERS])
+    return HeldByNodeheal(str(slurm_node["incident"])) if slurm_node["incident"] else HeldBySystem("Slurm", reason)
 
 
 def _task(job: Mapping[str, Any], address: str) -> UnmanagedTask:

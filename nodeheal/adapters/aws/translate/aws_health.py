@@ -78,7 +78,7 @@ def _draft(event: AwsHealthEvent, entity: _Entity) -> Draft:
     detail = event.detail
     is_over = detail.status in _OVER or entity.status in _OVER
     code, subcode = _code_of(detail, event.time)
-    said = " ".join(d.text for d in detail.description)
+    description = " ".join(d.text for d in detail.description)
     starts = f" from {detail.start:%Y-%m-%d %H:%M} UTC" if detail.start else ""
     return Draft(
         instance_id=entity.value,
@@ -89,7 +89,7 @@ def _draft(event: AwsHealthEvent, entity: _Entity) -> Draft:
         verdict=Verdict.OK if is_over else None,
         key=f"{detail.arn}|{detail.communication_id or event.event_id}|{entity.value}",
         observed_at=event.time,
-        evidence=f"{detail.type_code} ({detail.status}){starts}: {said}",
+        evidence=f"{detail.type_code} ({detail.status}){starts}: {description}",
     )
 
 
