@@ -29,8 +29,8 @@ def incidents(
     states = [state for state in IncidentState if not words or state is not IncidentState.CLOSED or words - _NOT_CLOSED]
     records = _records(pools, ports, since, states, page)
     wanted = (incident for incident in records if not words or state_word(incident) in words)
-    found, cursor = take(wanted, page, ListKind.incidents, lambda incident: incident.place)
-    return Rows[IncidentRow](rows=tuple(map(row, found)), next=cursor)
+    items, cursor = take(wanted, page, ListKind.incidents, lambda incident: incident.place)
+    return Rows[IncidentRow](rows=tuple(map(row, items)), next=cursor)
 
 
 def _records(
@@ -47,7 +47,8 @@ def _records(
         for state in states  # in the order of an incident's life
         for pool in pools
     ]
-    for place, same in groupby(merge(*each, key=lambda incident: incident.place, reverse=True), lambda one: one.place):
+    records = merge(*each, key=lambda incident: incident.place, reverse=True)
+    for place, same in groupby(records, lambda incident: incident.place):
         *_, newest = same  # one that has moved on while this is read stands in two states, and its newer one counts
         if before is None or place < before:
             yield newest

@@ -44,7 +44,9 @@ class JobFileRefused(ValueError):
     def __init__(self, complaints: list[LineComplaint]) -> None:
         super().__init__("; ".join(map(str, complaints)))
         # A file may hold anything: nothing of it reaches a terminal as a command, nor a pipe as half a character.
-        self.complaints = sorted(LineComplaint(one.line, _plain(one.field), _plain(one.why)) for one in complaints)
+        self.complaints = sorted(
+            LineComplaint(complaint.line, _plain(complaint.field), _plain(complaint.why)) for complaint in complaints
+        )
 
 
 def _plain(text: str) -> str:

@@ -19,8 +19,8 @@ def jobs(pools: Sequence[str], ports: Ports, *, live_only: bool = False, page: P
     Raises ValueError for a cursor of another list.
     """
     listed = _records(pools, ports, page, live_only=live_only)
-    found, cursor = take(listed, page, ListKind.jobs, lambda pair: (pair[0], pair[1].job_id))
-    known = [job for _, job in found]
+    items, cursor = take(listed, page, ListKind.jobs, lambda pair: (pair[0], pair[1].job_id))
+    known = [job for _, job in items]
     progress = progress_of(known, ports)
     return Rows[JobListRow](rows=tuple(job_row(job, progress.get(job.job_id)) for job in known), next=cursor)
 

@@ -26,21 +26,21 @@ class RunLog:
 
     def read(self) -> list[tuple[int, LogLine]]:
         """The new lines of all ranks, with their ranks, in the order of their times."""
-        found: list[tuple[int, LogLine]] = []
+        pairs: list[tuple[int, LogLine]] = []
         for task in self._started():
             stream = self.logs.stream(self.location, self.job, task)
             page = self.logs.read(self.location, stream, self.tokens.get(task.rank, ""))
             self.tokens[task.rank] = page.token
-            found += [(task.rank, line) for line in page.lines]
-        return sorted(found, key=lambda one: (one[1].at, one[0]))
+            pairs += [(task.rank, line) for line in page.lines]
+        return sorted(pairs, key=lambda pair: (pair[1].at, pair[0]))
 
     def newest(self, lines: int) -> list[tuple[int, LogLine]]:
         """The newest lines of each rank, at most so many, with their ranks, in the order of their times."""
-        found: list[tuple[int, LogLine]] = []
+        pairs: list[tuple[int, LogLine]] = []
         for task in self._started():
             stream = self.logs.stream(self.location, self.job, task)
-            found += [(task.rank, line) for line in self.logs.last(self.location, stream, lines)]
-        return sorted(found, key=lambda pair: (pair[1].at, pair[0]))
+            pairs += [(task.rank, line) for line in self.logs.last(self.location, stream, lines)]
+        return sorted(pairs, key=lambda pair: (pair[1].at, pair[0]))
 
     def where(self) -> str:
         """In which streams it is read, in words, for somebody who has found nothing there."""

@@ -30,12 +30,12 @@ def incident_named(text: str, world: Ports) -> str:
         except NotFound:
             if len(text) < SHORTEST:
                 raise NotFound(f"no incident {text!r}; give at least {SHORTEST} characters of its id") from None
-    found = recent_incidents(world)
+    recent = recent_incidents(world)
     if text == LATEST:
-        if not found:
+        if not recent:
             raise NotFound(f"there was no incident in the last {LOOKED_BACK.days} days")
-        return found[0].incident_id
-    ids = [one.incident_id for one in found]
+        return recent[0].incident_id
+    ids = [incident.incident_id for incident in recent]
     return _the_one(text, [name for name in ids if name.startswith(text) or short_id(name).startswith(text)])
 
 

@@ -30,7 +30,7 @@ def nodes(
     )
     known = ((*pair, heartbeat) for record, heartbeat in heard for pair in availability_of([record], ports))
     wanted = (node for node in known if not states or node[1] in states)
-    found, cursor = take(wanted, page, ListKind.nodes, lambda node: (node[0].pool, node[0].node_id))
+    items, cursor = take(wanted, page, ListKind.nodes, lambda node: (node[0].pool, node[0].node_id))
     rows = (
         _row(
             record,
@@ -39,7 +39,7 @@ def nodes(
             pauses.of_node(record.node_id, now),
             is_silent=heartbeat is not None and heartbeat.is_missed(now),
         )
-        for record, available, heartbeat in found
+        for record, available, heartbeat in items
     )
     return Rows[NodeRow](rows=tuple(rows), next=cursor)
 

@@ -98,7 +98,11 @@ def _orders_that_wait(record: Node, ports: Ports) -> dict[Action, str]:
     if record.provider is not Provider.hyperpod:
         return {}
     standing = (order for of_cluster in ports.fleet_index.cursor().orders for order in of_cluster.standing)
-    return {one.action: one.waits_because for one in standing if one.node_id == record.node_id and one.waits_because}
+    return {
+        order.action: order.waits_because
+        for order in standing
+        if order.node_id == record.node_id and order.waits_because
+    }
 
 
 def _hardware(node_id: str, ports: Ports) -> HardwareView | None:

@@ -79,14 +79,14 @@ def place_of(page: Page, kind: ListKind, parts: int) -> tuple[str, ...] | None:
     if not page.after:
         return None
     try:
-        found = _parsed(page.after)
+        cursor = _parsed(page.after)
     except ValueError:
-        found = None
-    if not isinstance(found, list) or len(found) != parts + 1 or not all(map(_is_part_of_place, found)):
+        cursor = None
+    if not isinstance(cursor, list) or len(cursor) != parts + 1 or not all(map(_is_part_of_place, cursor)):
         raise bad_cursor(page.after, kind)
-    if found[0] != kind:
+    if cursor[0] != kind:
         raise bad_cursor(page.after, kind)
-    return tuple(found[1:])
+    return tuple(cursor[1:])
 
 
 def bad_cursor(cursor: str, kind: ListKind, why: str = "") -> ValueError:

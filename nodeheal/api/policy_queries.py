@@ -104,7 +104,8 @@ def _named(policy: RecoveryPolicy, pools: set[str]) -> dict[str, Any]:
     """Return the document with each of these pools, and with its overrides by their faults."""
     document = policy.model_dump(mode="json")
     overrides = {
-        " in ".join(filter(None, [one["fault"], ", ".join(one["pools"])])): one for one in document["overrides"]
+        " in ".join(filter(None, [override["fault"], ", ".join(override["pools"])])): override
+        for override in document["overrides"]
     }
     everywhere = {name: document["pools"].get(name, document["default_pool"]) for name in pools}
     return {**document, "pools": everywhere, "overrides": overrides}

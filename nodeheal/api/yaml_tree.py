@@ -98,15 +98,15 @@ class _Reader:
         return _scalar(node, line)
 
     def _pairs(self, node: Any, loc: Loc) -> Iterator[tuple[str, object]]:
-        seen: dict[str, int] = {}
+        lines: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
             name = _scalar(key, line) if isinstance(key, yaml.ScalarNode) else None
             if not isinstance(name, str):
                 raise YamlRefused(line, f"{_shown(key)}: a field's name is text; put it in quotes if it is meant so")
-            if name in seen:
-                raise YamlRefused(line, f"{name}: stands in line {seen[name]} already; only one of them would hold")
-            seen[name] = line
+            if name in lines:
+                raise YamlRefused(line, f"{name}: stands in line {lines[name]} already; only one of them would hold")
+            lines[name] = line
             self.lines[(*loc, name)] = line
             yield name, self.read(value, (*loc, name))
 
@@ -140,5 +140,5 @@ def _line_of_error(error: Exception) -> int:
 
 
 def _words_of(error: Exception) -> str:
-    said = [getattr(error, "context", None), getattr(error, "problem", None) or getattr(error, "reason", None)]
-    return f"it is not YAML: {'; '.join(str(one) for one in said if one) or error}"
+    parts = [getattr(error, "context", None), getattr(error, "problem", None) or getattr(error, "reason", None)]
+    return f"it is not YAML: {'; '.join(str(part) for part in parts if part) or error}"
