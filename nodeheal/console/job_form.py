@@ -69,8 +69,8 @@ def _resolved(described: Mapping[str, Any], models: Mapping[str, Any]) -> Mappin
     options = [option for option in described.get("anyOf", ()) if option.get("type") != "null"]
     inner = options[0] if options else described
     if "$ref" in inner:
-        found: Mapping[str, Any] = models[inner["$ref"].rpartition("/")[2]]
-        return found
+        schema: Mapping[str, Any] = models[inner["$ref"].rpartition("/")[2]]
+        return schema
     return inner
 
 
