@@ -86,10 +86,10 @@ def judge_pair(serving: FabricAnswer | None, connecting: FabricAnswer | None) ->
     UNKNOWN.
     """
     answers = {"the node that serves": serving, "the node that connects": connecting}
-    told = [f"{who}: {answer.reason if answer else 'no answer'}" for who, answer in answers.items()]
+    reasons = [f"{who}: {answer.reason if answer else 'no answer'}" for who, answer in answers.items()]
     verdicts = [answer.verdict if answer else Verdict.UNKNOWN for answer in answers.values()]
     if Verdict.FAILED in verdicts:
         verdict = Verdict.FAILED
     else:
         verdict = Verdict.OK if set(verdicts) == {Verdict.OK} else Verdict.UNKNOWN
-    return PairVerdict(verdict=verdict, reason="; ".join(told))
+    return PairVerdict(verdict=verdict, reason="; ".join(reasons))

@@ -188,10 +188,10 @@ class JobSpec(Frozen):
                 raise ValueError(f"environment: {name} is set by nodeheal for every rank; remove it")
         if self.task_definition is not None and (self.mounts or self.task_role or self.devices):
             raise ValueError("task_definition: mounts, devices and task_role belong into the task definition itself")
-        said = [*self.command, *(text for pair in self.environment.items() for text in pair)]
-        if self.task_definition is not None and sum(map(len, said)) > OVERRIDES_AT_MOST:
-            told = f"command and environment have more than {OVERRIDES_AT_MOST} characters together, too many"
-            raise ValueError(f"environment: {told} with a task_definition; put them into it, or give an image")
+        texts = [*self.command, *(text for pair in self.environment.items() for text in pair)]
+        if self.task_definition is not None and sum(map(len, texts)) > OVERRIDES_AT_MOST:
+            problem = f"command and environment have more than {OVERRIDES_AT_MOST} characters together, too many"
+            raise ValueError(f"environment: {problem} with a task_definition; put them into it, or give an image")
         return self
 
     @model_validator(mode="after")

@@ -19,9 +19,9 @@ def worse_by_percent(name: str, now: float, before: float) -> float:
 
 def regressions(now: Mapping[str, float], before: Mapping[str, float], percent: float) -> list[str]:
     """Describe what is worse by more than this percentage. Numbers that were not measured both times are ignored."""
-    told = []
+    lines = []
     for name in sorted(now.keys() & before.keys()):
         worse = worse_by_percent(name, now[name], before[name])
         if worse > percent:
-            told.append(f"{name} is {now[name]:g}, {worse:.0f} % worse than {before[name]:g} in its last good run")
-    return told
+            lines.append(f"{name} is {now[name]:g}, {worse:.0f} % worse than {before[name]:g} in its last good run")
+    return lines
