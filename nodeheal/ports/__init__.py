@@ -104,7 +104,7 @@ class Ports:
         return scheduler.launcher if scheduler is not None else None
 
     def _scheduler(self, kind: SchedulerKind, name: str) -> Scheduler:
-        found = self.schedulers.get(kind)
-        if found is None:
+        scheduler = self.schedulers.get(kind)
+        if scheduler is None:
             raise NotFound(f"{name} has the scheduler {kind}, which this deployment does not serve")
-        return found
+        return scheduler

@@ -40,8 +40,8 @@ class Message:
     @property
     def key(self) -> str:
         """Sent once. A notification has one key for each channel; that of email and of a digest is its own."""
-        told = self.notification
-        return told.key if told.channel or self.channel == EMAIL_CHANNEL else f"{self.channel}/{told.key}"
+        note = self.notification
+        return note.key if note.channel or self.channel == EMAIL_CHANNEL else f"{self.channel}/{note.key}"
 
 
 class Notifier(Protocol):
