@@ -36,9 +36,9 @@ def verify(
     directory: Directory, wanted: Format = CheckpointFormat.auto, seconds: Seconds = 60, as_json: AsJson = False
 ) -> None:
     """Check every checkpoint of a directory. Exit code 1: one is incomplete, or there is none."""
-    found = _look(directory, wanted, seconds)
-    _show(found, as_json)
-    if not found.checkpoints or any(not one.is_valid for one in found.checkpoints):
+    listing = _look(directory, wanted, seconds)
+    _show(listing, as_json)
+    if not listing.checkpoints or any(not checkpoint.is_valid for checkpoint in listing.checkpoints):
         raise typer.Exit(FAILED)
 
 
@@ -47,17 +47,20 @@ def latest(
     directory: Directory, wanted: Format = CheckpointFormat.auto, seconds: Seconds = 60, as_json: AsJson = False
 ) -> None:
     """Print the path of the newest complete checkpoint. Exit code 1: there is none. Skipped ones are on stderr."""
-    found = _look(directory, wanted, seconds, to_newest_valid=True)
-    newest = found.newest_valid
+    listing = _look(directory, wanted, seconds, to_newest_valid=True)
+    newest = listing.newest_valid
     if as_json:
-        _show(found, as_json)
+        _show(listing, as_json)
     else:
-        for one in found.skipped:
-            say(f"skipped {one.told}", aside=True)
+        for checkpoint in listing.skipped:
+            say(f"skipped {checkpoint.told}", aside=True)
         if newest is not None:
             say(newest.path)
     if newest is None:
-        say(f"{directory}: {found.why_incomplete or 'no whole checkpoint of a format that nodeheal knows'}", aside=True)
+        say(
+            f"{directory}: {listing.why_incomplete or 'no whole checkpoint of a format that nodeheal knows'}",
+            aside=True,
+        )
         raise typer.Exit(FAILED)
 
 
@@ -65,33 +68,33 @@ def _look(
     directory: Path, wanted: CheckpointFormat, seconds: float, *, to_newest_valid: bool = False
 ) -> "DirectoryListing":
     """The listing. Where nobody could look, that is said, and it is over."""
-    found = apart.list_apart(str(directory.absolute()), wanted, seconds, to_newest_valid=to_newest_valid)
-    if found.problem:
-        say(f"{directory}: {found.problem}", aside=True)
+    listing = apart.list_apart(str(directory.absolute()), wanted, seconds, to_newest_valid=to_newest_valid)
+    if listing.problem:
+        say(f"{directory}: {listing.problem}", aside=True)
         raise typer.Exit(FAILED)
-    return found
+    return listing
 
 
-def _show(found: "DirectoryListing", as_json: bool) -> None:
+def _show(listing: "DirectoryListing", as_json: bool) -> None:
     if as_json:
-        newest = found.newest_valid
-        fields = {**vars(found), "newest_valid": newest.path if newest else None}
+        newest = listing.newest_valid
+        fields = {**vars(listing), "newest_valid": newest.path if newest else None}
         say_json(file_views.CheckpointListing.model_validate(fields, from_attributes=True))
         return
-    if not found.checkpoints:
-        say(f"{found.directory}: no checkpoints of a format that nodeheal knows")
+    if not listing.checkpoints:
+        say(f"{listing.directory}: no checkpoints of a format that nodeheal knows")
         return
     rows = [
         (
-            "-" if one.step is None else str(one.step),
-            "whole" if one.is_valid else "BROKEN",
-            one.path.removeprefix(f"{found.directory}/"),
-            one.problem or one.remark,
+            "-" if checkpoint.step is None else str(checkpoint.step),
+            "whole" if checkpoint.is_valid else "BROKEN",
+            checkpoint.path.removeprefix(f"{listing.directory}/"),
+            checkpoint.problem or checkpoint.remark,
         )
-        for one in found.checkpoints
+        for checkpoint in listing.checkpoints
     ]
     say_table(("STEP", "STATE", "NAME", "WHY"), rows)
-    whole = sum(one.is_valid for one in found.checkpoints)
-    say(f"{found.format}: {counted(whole, 'checkpoint')} of {len(rows)} whole")
-    if found.left_out:
-        say(f"{counted(found.left_out, 'older checkpoint')} not looked at")
+    whole = sum(checkpoint.is_valid for checkpoint in listing.checkpoints)
+    say(f"{listing.format}: {counted(whole, 'checkpoint')} of {len(rows)} whole")
+    if listing.left_out:
+        say(f"{counted(listing.left_out, 'older checkpoint')} not looked at")

@@ -39,13 +39,13 @@ def classify(
 
     What was read is told on stderr. Exit codes are grep's: 0 a fault was found, 1 none, 2 the log cannot be read.
     """
-    tally, found = kernel_log.Tally(), 0
+    tally, faults = kernel_log.Tally(), 0
     try:
         with _opened(file) as log:
             for line_number, finding in kernel_log.read_findings(log, log_format, tally=tally):
                 say_json(classified(line_number, finding), indent=None)
                 sys.stdout.flush()
-                found += 1
+                faults += 1
     except BrokenPipeError:
         # The reader has seen enough. Python would complain once more when it flushes at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -53,17 +53,17 @@ def classify(
     except (OSError, *decompressed.BROKEN) as error:
         say(f"{file}: {getattr(error, 'strerror', None) or error}", aside=True)
         raise typer.Exit(BAD_INPUT) from None
-    for told in _told(tally, found, log_format):
-        say(told, aside=True)
-    if not found:
+    for line in _told(tally, faults, log_format):
+        say(line, aside=True)
+    if not faults:
         raise typer.Exit(NOTHING_FOUND)
 
 
-def _told(tally: "kernel_log.Tally", found: int, log_format: LogFormat) -> Iterator[str]:
-    ordinary = tally.suspicious - tally.not_believed - found
+def _told(tally: "kernel_log.Tally", faults: int, log_format: LogFormat) -> Iterator[str]:
+    ordinary = tally.suspicious - tally.not_believed - faults
     yield (
         f"{counted(tally.lines, 'line')} read; {tally.suspicious} of them may report a fault: "
-        f"{counted(found, 'fault')}, {ordinary} ordinary, {tally.not_believed} not believed to be the kernel's"
+        f"{counted(faults, 'fault')}, {ordinary} ordinary, {tally.not_believed} not believed to be the kernel's"
     )
     if tally.not_believed:
         hint = "" if log_format is LogFormat.any else "; for lines of several forms try --format any"

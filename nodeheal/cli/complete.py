@@ -45,17 +45,17 @@ def incidents(incomplete: str) -> list[str]:
         incomplete,
         lambda world: [
             lookup.LATEST,
-            *(incident_record.short_id(one.incident_id) for one in lookup.recent_incidents(world)),
+            *(incident_record.short_id(incident.incident_id) for incident in lookup.recent_incidents(world)),
         ],
     )
 
 
 def _begun(incomplete: str, ask: "Callable[[Ports], Iterable[str]]") -> list[str]:
     try:
-        found = ask(connect.ports(os.environ.get(names.ENV_TABLE) or names.TABLE))
+        words = ask(connect.ports(os.environ.get(names.ENV_TABLE) or names.TABLE))
     except Exception:  # a prompt is no place for an error: the command itself says what is wrong
         return []
-    return [name for name in found if name.startswith(incomplete)]
+    return [name for name in words if name.startswith(incomplete)]
 
 
 PoolArgument = Annotated[

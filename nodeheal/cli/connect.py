@@ -113,10 +113,10 @@ def _check_account() -> None:
     wanted = os.environ.get(ENV_ACCOUNT)
     if not wanted:
         return
-    found = client("sts").get_caller_identity()["Account"]
-    if found != wanted:
-        told = f"these credentials are for account {found}, and the context is for {wanted}"
-        raise ValueError(f"{told}: see `nodeheal contexts list`")
+    account = client("sts").get_caller_identity()["Account"]
+    if account != wanted:
+        problem = f"these credentials are for account {account}, and the context is for {wanted}"
+        raise ValueError(f"{problem}: see `nodeheal contexts list`")
 
 
 def policy_copy(table: str) -> "policies.RecoveryPolicy":
@@ -192,11 +192,11 @@ def notes_of_pools(named: Iterable[str]) -> list[str]:
     unknown = [pool for pool in wanted if pool not in known]
     if not unknown:
         return []
-    told = f"known: {_some(known)}" if known else "none is known yet"
+    hint = f"known: {_some(known)}" if known else "none is known yet"
     what = "no pool {} is known ({}); what the policy says of it applies once a node is enrolled there"
     if len(unknown) > 1:
         what = "pools {} are not known ({}); what the policy says of them applies once nodes are enrolled there"
-    return [f"note: {what.format(_some(unknown), told)}"]
+    return [f"note: {what.format(_some(unknown), hint)}"]
 
 
 def _some(words: Sequence[str]) -> str:
@@ -304,10 +304,10 @@ def _caller() -> str:
 
 def seconds_of(text: str, longest: int = LONGEST_LOOK_BACK) -> int:
     """`2h`, `30m`, `1d` or `90s` in seconds; refused where it is none of these, or longer than `longest` seconds."""
-    found = re.fullmatch(r"(\d{1,18})([smhd])", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d{1,18})([smhd])", text.strip())
+    if match is None:
         refuse(f"{text!r} is not a duration; give 90s, 30m, 2h or 1d")
-    seconds = int(found[1]) * _UNITS[found[2]]
+    seconds = int(match[1]) * _UNITS[match[2]]
     if seconds > longest:
         refuse(f"{text!r} is too long; give at most {longest // _UNITS['d']}d")
     return seconds

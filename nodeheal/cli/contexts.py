@@ -22,13 +22,13 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 @app.command("list")
 def list_contexts() -> None:
     """Show every context, and which one is current."""
-    found = kept_contexts.read()
-    if not found.contexts:
+    store = kept_contexts.read()
+    if not store.contexts:
         say(f"no context in {file()}: profile, Region and table come from the environment")
         return
     rows = [
-        ("*" if name == found.current else "", name, it.profile or "-", it.region or "-", it.account or "-", it.table)
-        for name, it in sorted(found.contexts.items())
+        ("*" if name == store.current else "", name, it.profile or "-", it.region or "-", it.account or "-", it.table)
+        for name, it in sorted(store.contexts.items())
     ]
     say_table(("", "CONTEXT", "PROFILE", "REGION", "ACCOUNT", "TABLE"), rows)
 
@@ -36,9 +36,9 @@ def list_contexts() -> None:
 @app.command()
 def use(name: Name) -> None:
     """Make a context the current one."""
-    found = kept_contexts.read()
-    kept_contexts.named(name, found)
-    kept_contexts.write(found.model_copy(update={"current": name}))
+    store = kept_contexts.read()
+    kept_contexts.named(name, store)
+    kept_contexts.write(store.model_copy(update={"current": name}))
     say(f"the current context is {name}")
 
 
@@ -55,10 +55,10 @@ def set_context(
     """Make a context, or change what is given. The first one becomes the current one."""
     from pydantic import ValidationError
 
-    found = kept_contexts.read()
+    store = kept_contexts.read()
     if not _NAME.fullmatch(name):
         refuse(f"{name!r} is not a name for a context; give letters, digits and . _ -, at most 64")
-    before = found.contexts.get(name, kept_contexts.Context()).model_dump()
+    before = store.contexts.get(name, kept_contexts.Context()).model_dump()
     given = {"profile": profile, "region": region, "account": account, "table": table}
     try:
         context = kept_contexts.Context.model_validate(
@@ -66,17 +66,17 @@ def set_context(
         )
     except ValidationError as error:
         refuse(*complaints(f"nodeheal contexts set {name}", error, kept_contexts.Context))
-    contexts = {**found.contexts, name: context}
-    kept_contexts.write(kept_contexts.Contexts(current=found.current or name, contexts=contexts))
+    contexts = {**store.contexts, name: context}
+    kept_contexts.write(kept_contexts.Contexts(current=store.current or name, contexts=contexts))
     say(f"context {name} is kept in {file()}")
 
 
 @app.command()
 def delete(name: Name) -> None:
     """Forget a context. Nothing in AWS changes."""
-    found = kept_contexts.read()
-    kept_contexts.named(name, found)
-    current = None if found.current == name else found.current
-    contexts = {other: it for other, it in found.contexts.items() if other != name}
+    store = kept_contexts.read()
+    kept_contexts.named(name, store)
+    current = None if store.current == name else store.current
+    contexts = {other: it for other, it in store.contexts.items() if other != name}
     kept_contexts.write(kept_contexts.Contexts(current=current, contexts=contexts))
     say(f"context {name} is forgotten")

@@ -57,9 +57,9 @@ def _by_tool(stream: BinaryIO) -> Iterator[Readable]:
     assert tool.stderr is not None
     try:
         yield tool.stdout
-        said = tool.stderr.read().decode("utf-8", "replace").strip()
+        complaint = tool.stderr.read().decode("utf-8", "replace").strip()
         if tool.wait() != 0:
-            raise OSError(f"zstd: {said or 'it has failed'}")
+            raise OSError(f"zstd: {complaint or 'it has failed'}")
     finally:
         tool.kill()
         tool.wait()

@@ -29,17 +29,17 @@ def doctor(table: Table = names.TABLE, as_json: AsJson = False) -> None:
 
     The exit code is 1 where something fails.
     """
-    found = []
+    results = []
     for finding in findings(table):
-        found.append(finding)
+        results.append(finding)
         if not as_json:
             _tell(finding)
     if as_json:
-        say_json([views.AccountFinding.model_validate(finding, from_attributes=True) for finding in found])
-    counts = {state: sum(finding.state == state for finding in found) for state in (BAD, WARNING, UNKNOWN)}
+        say_json([views.AccountFinding.model_validate(finding, from_attributes=True) for finding in results])
+    counts = {state: sum(finding.state == state for finding in results) for state in (BAD, WARNING, UNKNOWN)}
     if not as_json:
-        told = ", ".join(f"{count} {_MARKS[state].strip()}" for state, count in counts.items() if count)
-        say("", told or "all is well")
+        summary = ", ".join(f"{count} {_MARKS[state].strip()}" for state, count in counts.items() if count)
+        say("", summary or "all is well")
     if counts[BAD]:
         raise typer.Exit(UNWELL)
 

@@ -45,14 +45,14 @@ def inject(
     if not goes_on(facts, dry_run=dry_run, yes=yes):
         return
     with clearly():
-        found, command_id = own_acts.begin_drill(drill, reason, world, policy)
-        status = _wait(found, command_id, world)
+        record, command_id = own_acts.begin_drill(drill, reason, world, policy)
+        status = _wait(record, command_id, world)
     if status.state != "SUCCEEDED":
         say(f"{node} has not taken the drill ({status.state}){_why_not(status)}")
         raise typer.Exit(FAILED)
     say(f"injected on {node}: {fault}", *drill.foretold.lines)
     if drill.foretold.is_seen:
-        say(f"an incident that comes of it is in `nodeheal incidents list {found.pool} --since 5m`")
+        say(f"an incident that comes of it is in `nodeheal incidents list {record.pool} --since 5m`")
 
 
 def _fault(xid: int | None, line: str | None, dcgm: str | None, gpu: int) -> str | DcgmDrill:

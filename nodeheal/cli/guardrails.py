@@ -58,8 +58,8 @@ def unpause(
         until = _paused_until(target, world)
         if until is not None:
             _pause(target, 0, reason, world)
-    said = f"'s pause is over now, before {until:%Y-%m-%d %H:%M:%S} UTC" if until else " was not paused"
-    say(f"{_called(target)}{said}{'' if until else '; nothing was changed'}")
+    ending = f"'s pause is over now, before {until:%Y-%m-%d %H:%M:%S} UTC" if until else " was not paused"
+    say(f"{_called(target)}{ending}{'' if until else '; nothing was changed'}")
 
 
 def _is_node(target: str) -> bool:

@@ -39,7 +39,7 @@ def story_of(review: "IncidentView", console: str) -> list[str]:
     asked = review.asked
     at = " ".join(filter(None, [review.component, f"serial {review.serial}" if review.serial else ""]))
     took = ", ".join(f"{name} {lasting(seconds)}" for name, seconds in review.phase_seconds.items())
-    policies = ", then ".join(dict.fromkeys(one.policy_version for one in review.decisions))
+    policies = ", then ".join(dict.fromkeys(decision.policy_version for decision in review.decisions))
     is_theirs = review.ending is Ending.HANDED_TO_A_HUMAN and review.state is not IncidentState.CLOSED
     facts = {
         "Summary": review.summary.removeprefix(f"{review.fault}: "),
@@ -92,7 +92,7 @@ def needed(to_do: "Sequence[NeededRow]") -> list[str]:
 
 def _timeline(review: "IncidentReview", asks: str) -> Iterator[str]:
     """What happened, and why. A reason that stands above is referred to by where it stands."""
-    decisions = {f"{one.step}: {one.reason}": one for one in review.decisions}
+    decisions = {f"{decision.step}: {decision.reason}": decision for decision in review.decisions}
     above = {review.summary: "see Summary", asks: "see Asks"}
     for line in review.told.timeline:
         text = line.text

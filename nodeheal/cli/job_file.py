@@ -16,7 +16,7 @@ def read_job_file(file: Path) -> JobSpec:
     except JobFileRefused as refused:
         if is_batch_script(raw):
             refuse(f"{file}: it is a batch script; with --slurm it is handed to sbatch")
-        refuse(*(f"{file}:{one.line}: {one}" for one in refused.complaints))
+        refuse(*(f"{file}:{complaint.line}: {complaint}" for complaint in refused.complaints))
 
 
 def bytes_of(file: Path) -> bytes:

@@ -29,8 +29,8 @@ def say_logs(name: str, rank: int | None, run: int | None, table: str, *, is_fol
         else:
             opened = open_log(name, world, shelf, run, rank)
             say(*heading(opened, world), aside=True)  # whoever pipes the lines wants nothing else among them
-            _say(opened, found := opened.read())
-            if not found:
+            _say(opened, lines := opened.read())
+            if not lines:
                 yet = "" if opened.run.has_ended else " yet"
                 say(f"run {opened.run.number} of {name} has written nothing{yet}: {opened.where()}", aside=True)
 

@@ -51,8 +51,8 @@ def _advice(view: JobView) -> list[str]:
     if not view.runs:
         return []
     advice = view.advice.lines if view.advice.says_enough else ()
-    told = [("Time", view.advice.account.words)] + [("Advice", line) for line in advice]
-    return [f"{name:<12}{line}" for name, line in told if line]
+    facts = [("Time", view.advice.account.words)] + [("Advice", line) for line in advice]
+    return [f"{name:<12}{line}" for name, line in facts if line]
 
 
 def _wants(view: JobView) -> str:
@@ -88,8 +88,8 @@ def _restarts(view: JobView) -> list[str]:
 def _owner(owner: str | None, is_confirmed: bool | None) -> str:
     if owner is None:
         return "nobody; only the operators are told"
-    said = "gets emails about it" if is_confirmed else "has not agreed to emails: only the operators are told"
-    return f"{owner} {said}"
+    consent = "gets emails about it" if is_confirmed else "has not agreed to emails: only the operators are told"
+    return f"{owner} {consent}"
 
 
 def _placed(view: JobView) -> list[str]:

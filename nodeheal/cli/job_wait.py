@@ -40,14 +40,14 @@ def follow(
 ) -> Never:
     """Say how it goes until it ends; then leave with the code of its ending."""
     until = None if seconds is None else clock() + seconds
-    told: tuple[JobState, str] | None = None
+    last: tuple[JobState, str] | None = None
     while True:
         with clearly():
             job = patiently(lambda: our_job(job_id, world), sleep)
         run = world.jobs.get_run(job.job_id, job.current_run) if job.is_over else None
-        if (job.state, job.summary) != told:
-            was_over = told is None and job.is_over
-            told = (job.state, job.summary)
+        if (job.state, job.summary) != last:
+            was_over = last is None and job.is_over
+            last = (job.state, job.summary)
             say(line_of(job, _ended_at(job, run) if was_over else world.clock()))
         if job.is_over:
             say(*last_lines(job, run, world))

@@ -169,11 +169,11 @@ def list_all(
         view = job_list.jobs(pools, world, live_only=live, page=page)
         reports = slurm.reports_of([] if after else slurm.clusters_in(pools, world))
         on_kubernetes = kubernetes.jobs_of([] if after else slurm.clusters_in(pools, world, SchedulerKind.KUBERNETES))
-        found = [job for job in job_lines.listed(view.rows, reports, on_kubernetes) if not (live and job.is_over)]
+        entries = [job for job in job_lines.listed(view.rows, reports, on_kubernetes) if not (live and job.is_over)]
     unknown = {SchedulerKind.SLURM: reports.unknown, SchedulerKind.KUBERNETES: on_kubernetes.unknown}
-    rows = [*(job.row for job in found), *job_lines.unknown_rows(unknown)]
+    rows = [*(job.row for job in entries), *job_lines.unknown_rows(unknown)]
     if form not in (Form.json, Form.yaml):
-        job_lines.say_jobs(found, unknown, world.clock(), is_wide=form is Form.wide)
+        job_lines.say_jobs(entries, unknown, world.clock(), is_wide=form is Form.wide)
         say_more(view.next)
     elif page.is_part:
         beside = {kind: tuple(row for row in rows if row.scheduler is kind) for kind in unknown}

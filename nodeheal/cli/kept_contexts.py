@@ -50,30 +50,30 @@ def apply(asked: str | None) -> None:
     A context that is asked for by name (`--context`, NODEHEAL_CONTEXT) wins over variables of the environment. The
     current one of the file does not.
     """
-    found = read() if asked or file().exists() else Contexts()
-    name = asked or found.current
+    store = read() if asked or file().exists() else Contexts()
+    name = asked or store.current
     if name is None:
         return
-    context = named(name, found)
-    told = {"AWS_PROFILE": context.profile, "AWS_REGION": context.region, names.ENV_TABLE: context.table}
-    for variable, value in {**told, ENV_ACCOUNT: context.account}.items():
+    context = named(name, store)
+    variables = {"AWS_PROFILE": context.profile, "AWS_REGION": context.region, names.ENV_TABLE: context.table}
+    for variable, value in {**variables, ENV_ACCOUNT: context.account}.items():
         if value and (asked or not os.environ.get(variable)):
             os.environ[variable] = value
 
 
-def named(name: str, found: Contexts) -> Context:
+def named(name: str, store: Contexts) -> Context:
     """Returns the context of this name. Ends the command with an error where the file has none."""
-    if name not in found.contexts:
-        known = ", ".join(sorted(found.contexts)) or "none yet"
+    if name not in store.contexts:
+        known = ", ".join(sorted(store.contexts)) or "none yet"
         refuse(f"no context {name} in {file()}; known: {known}. `nodeheal contexts set {name} …` makes it")
-    return found.contexts[name]
+    return store.contexts[name]
 
 
-def write(found: Contexts) -> None:
+def write(store: Contexts) -> None:
     """Keep these in the file. Ends the command with an error where it cannot be written."""
     path = file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(found.model_dump(mode="json", exclude_none=True), sort_keys=False), "utf-8")
+        path.write_text(yaml.safe_dump(store.model_dump(mode="json", exclude_none=True), sort_keys=False), "utf-8")
     except OSError as error:
         refuse(f"{path}: {error.strerror}")

@@ -90,7 +90,7 @@ def view_of(words: "NodeWords | str | None") -> KubernetesNodeView | None:
         "fault_reasons": words.fault_reasons,
         "fault_details": words.fault_details,
     }
-    said = [f"{name.replace('_', '-')} {value}" for name, value in of_hyperpod.items() if value]
+    labels = [f"{name.replace('_', '-')} {value}" for name, value in of_hyperpod.items() if value]
     holder = _holder(words)
     held = f"is {holder}" if holder else "takes pods" if words.is_in_service else "takes no pods"
     return KubernetesNodeView(
@@ -98,7 +98,7 @@ def view_of(words: "NodeWords | str | None") -> KubernetesNodeView | None:
         is_in_service=words.is_in_service,
         held_by=holder or None,
         **{name: value or None for name, value in of_hyperpod.items()},
-        summary="; HyperPod: ".join([f"{words.name} {held}", *([", ".join(said)] if said else [])]),
+        summary="; HyperPod: ".join([f"{words.name} {held}", *([", ".join(labels)] if labels else [])]),
     )
 
 

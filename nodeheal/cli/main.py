@@ -129,12 +129,12 @@ class Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         """Raises KeyError where there is none."""
         panel, module, attribute, _ = COMMANDS[name]
-        found = getattr(import_module(f"nodeheal.cli.{module}"), attribute)
-        if isinstance(found, typer.Typer):
-            command: Any = get_group(found)
+        target = getattr(import_module(f"nodeheal.cli.{module}"), attribute)
+        if isinstance(target, typer.Typer):
+            command: Any = get_group(target)
         else:
             alone = typer.Typer(add_completion=False)
-            alone.command()(found)
+            alone.command()(target)
             command = get_command(alone)
         command.name, command.rich_help_panel = name, panel
         return command
@@ -187,7 +187,7 @@ def _plainly(error: typer.BadParameter) -> str:
 
     if not isinstance(error.__cause__, ValidationError):
         return error.message
-    return "; ".join(one.why for one in complaints.complaints_of(error.__cause__, shows_values=True))
+    return "; ".join(complaint.why for complaint in complaints.complaints_of(error.__cause__, shows_values=True))
 
 
 app = typer.Typer(

@@ -25,8 +25,8 @@ def say_nodes(
     cells = [_cells(row, now, on_slurm.get(row.node, ""), has_pool=has_pool, is_wide=is_wide) for row in rows]
     say_table(head, cells, is_wide=is_wide)
     counts = Counter(row.availability.value for row in rows)
-    told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
-    say(f"{counted(len(rows), 'node')}: {told}")
+    summary = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
+    say(f"{counted(len(rows), 'node')}: {summary}")
 
 
 def _cells(row: NodeRow, now: datetime, on_slurm: str, *, has_pool: bool, is_wide: bool) -> list[str]:

@@ -26,7 +26,7 @@ def as_text(view: NodeView, dashboard: str = "") -> list[str]:
         *_hardware(view),
         f"Job          {view.job or '-'}",
         f"Incident     {view.incident or '-'}",
-        *[f"Handed over  not closed: nodeheal incidents show {short_id(one)}" for one in view.handed_over],
+        *[f"Handed over  not closed: nodeheal incidents show {short_id(name)}" for name in view.handed_over],
         f"Attempts     left now: {left}",
         f"Budget       {'holds a' if view.has_slot else 'holds no'} slot; {slots.taken(view.slots_held)}",
         f"Drained      {'by nodeheal' if view.drained_by_us else 'nodeheal has not drained it'}",
@@ -107,7 +107,9 @@ def _recoveries(view: NodeView) -> list[str]:
 
 def _states(view: NodeView) -> list[str]:
     """The states that it has been in, the newest first."""
-    changes = [f"  {_at(one.at)}  {one.state}{f': {one.reason}' if one.reason else ''}" for one in view.states]
+    changes = [
+        f"  {_at(change.at)}  {change.state}{f': {change.reason}' if change.reason else ''}" for change in view.states
+    ]
     return ["States, the newest first:", *changes] if changes else []
 
 
@@ -123,9 +125,9 @@ def _heard(view: NodeView) -> list[str]:
 
 def _diagnostics(view: NodeView) -> str:
     if view.passed_at is None:
-        found = view.last_diagnosis
-        told = f"; {found.verdict} at {_at(found.at)}{f' ({found.reason})' if found.reason else ''}" if found else ""
-        return f"none passed that nodeheal asked for{told}"
+        last = view.last_diagnosis
+        suffix = f"; {last.verdict} at {_at(last.at)}{f' ({last.reason})' if last.reason else ''}" if last else ""
+        return f"none passed that nodeheal asked for{suffix}"
     measured = ", ".join(f"{name} {value:g}" for name, value in sorted(view.good_run.items()))
     return f"last passed {_at(view.passed_at)}" + (f": {measured}" if measured else "")
 

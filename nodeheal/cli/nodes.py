@@ -119,8 +119,8 @@ def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, ou
     for line in node_view.as_text(view, connect.dashboard_url()):
         say(line)
     if on_slurm is not None:
-        told = on_slurm if isinstance(on_slurm, str) else f"{on_slurm.name} is {slurm.node_words(on_slurm)}"
-        say(f"Slurm        {told}")
+        words = on_slurm if isinstance(on_slurm, str) else f"{on_slurm.name} is {slurm.node_words(on_slurm)}"
+        say(f"Slurm        {words}")
     if on_kubernetes is not None:
         say(f"Kubernetes   {on_kubernetes.summary}")
 
@@ -204,9 +204,9 @@ def release(
         say(f"{freed.withdrawn} is withdrawn: {node} was not taken out of service yet, and is not touched")
         return
     say(f"{node} is {freed.state} now; nothing has checked it: `nodeheal nodes diagnose {node} --why …` does")
-    seen = slurm.slurm_node(records.node(node, world))
-    if isinstance(seen, SlurmNode) and not seen.is_in_service:
-        say(f"Slurm gives it no work, for a reason that is not nodeheal's: {slurm.node_words(seen)}")
+    on_slurm = slurm.slurm_node(records.node(node, world))
+    if isinstance(on_slurm, SlurmNode) and not on_slurm.is_in_service:
+        say(f"Slurm gives it no work, for a reason that is not nodeheal's: {slurm.node_words(on_slurm)}")
 
 
 app.command()(node_acts.drain)

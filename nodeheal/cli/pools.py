@@ -22,21 +22,21 @@ def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
     with clearly():
         world, policy = connect.ports(table), connect.policy_copy(table)
         pauses = world.pauses.read()
-        found = [
+        rows = [
             queries.pool(name, pauses, world, policy, world.job_notes.in_pool(name, live_only=True))
             for name in world.fleet_index.pools()
         ]
     if form in (Form.json, Form.yaml):
-        say_data(found, form)
-    elif not found:
+        say_data(rows, form)
+    elif not rows:
         say("no pool yet: no node has reported, or was enrolled")
     else:
         say_table(
             status_view.POOL_HEAD,
-            [status_view.pool_cells(row, world.clock()) for row in found],
+            [status_view.pool_cells(row, world.clock()) for row in rows],
             is_wide=form is Form.wide,
         )
-        say(*status_view.why_extra(found))
+        say(*status_view.why_extra(rows))
 
 
 @app.command()

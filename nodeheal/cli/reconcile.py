@@ -18,18 +18,18 @@ def reconcile(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False
     """
     reason = given_reason(why, dry_run=dry_run)
     with clearly():
-        found = connect.do(acts.Reconcile(why=reason, is_to_apply=False), acts.RecordsReconciled)
+        plan = connect.do(acts.Reconcile(why=reason, is_to_apply=False), acts.RecordsReconciled)
     if dry_run and as_json:
-        say_json(found)
+        say_json(plan)
         return
-    if found.lost_since is None:
+    if plan.lost_since is None:
         if as_json:
-            say_json(found)
+            say_json(plan)
         else:
             say("the records are whole: nothing was done")
         return
-    told = [*_in_words(found), "until they are set right by this command, nodeheal does nothing"]
-    if not goes_on(told, dry_run=dry_run, yes=yes or as_json):
+    lines = [*_in_words(plan), "until they are set right by this command, nodeheal does nothing"]
+    if not goes_on(lines, dry_run=dry_run, yes=yes or as_json):
         return
     with clearly():
         done = connect.do(acts.Reconcile(why=reason, is_to_apply=True), acts.RecordsReconciled)

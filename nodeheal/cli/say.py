@@ -52,9 +52,9 @@ def wrapped(line: str, width: int) -> list[str]:
     if not 0 < width < len(line):
         return [line]
     text = line.lstrip(" ")
-    label, gap, said = text.partition("  ")
+    label, gap, rest = text.partition("  ")
     has_label = gap and len(label) <= LONGEST_LABEL
-    below = len(line) - len(said.lstrip(" ")) if has_label else len(line) - len(text) + 2
+    below = len(line) - len(rest.lstrip(" ")) if has_label else len(line) - len(text) + 2
     hang = min(below, width // 3)
     return wrap(line, width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False)
 

@@ -153,7 +153,7 @@ def simulate(
     again += (f" --policy {shlex.quote(str(policy))}" if policy else "") + (" --harsh" if harsh else "")
     if schedule is not None:
         again = f"nodeheal simulate --schedule {schedule}" + " --reset-gpu" * reset_gpu
-        again += "".join(f" --inject-failure {one}" for one in failures)
+        again += "".join(f" --inject-failure {failure}" for failure in failures)
     again += _as_option(latency) + ("" if scheduler is SchedulerName.ecs else f" --scheduler {scheduler}")
     simulated.tell(report, again, as_json, latency)
     if report.violations:
@@ -175,9 +175,9 @@ def _must_be_installed() -> None:
 
 def _refuse_unused_options(context: typer.Context, name: str, used: tuple[str, ...]) -> None:
     """Refuse the options given beside `name` that it would ignore."""
-    of = {one.name: one.opts[0] for one in context.command.params if one.name is not None}
-    said = [known for known in of if _is_said(context, known)]
-    unused = [of[known] for known in said if known not in used]
+    of = {option.name: option.opts[0] for option in context.command.params if option.name is not None}
+    options = [known for known in of if _is_said(context, known)]
+    unused = [of[known] for known in options if known not in used]
     if unused:
         others = ", ".join(of[known] for known in used if of[known] != name)
         refuse(f"{name} goes with {others}, and not with {', '.join(unused)}")
@@ -204,7 +204,7 @@ def _pools(
             simulation_setting.SlurmJobs() if scheduler is SchedulerName.slurm else simulation_setting.KubernetesWork(),
         )
     pools = runner.pools_of(setting, pool_nodes)
-    wanted = [one for one in pools if only in ("", one.pool)]
+    wanted = [candidate for candidate in pools if only in ("", candidate.pool)]
     if not wanted:
         there = " to ".join(dict.fromkeys([pools[0].pool, pools[-1].pool]))
         refuse(f"--only {only}: there is no such pool; there is {there}")
@@ -218,7 +218,7 @@ def _schedule(
         aimed = tuple(map(injected_failures.parse_injected_failure, failures))
     except ValueError as wrong:
         refuse(f"--inject-failure {wrong}")
-    calls = [one.call for one in aimed]
+    calls = [failure.call for failure in aimed]
     twice = next((call for call in calls if calls.count(call) > 1), None)
     if twice is not None:
         refuse(f"--inject-failure {twice}: give one failure for each call")
@@ -247,7 +247,7 @@ def _fail_together(
     again = f"nodeheal simulate --nodes {given['nodes']} --seed {given['seed']} --mass-failure {count}"
     again += _as_option(latency)
     simulated.tell_mass_failure(count, reports, again, as_json, latency)
-    if any(one.violations for one in reports.values()):
+    if any(report.violations for report in reports.values()):
         raise typer.Exit(BROKEN)
 
 

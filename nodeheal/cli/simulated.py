@@ -41,9 +41,9 @@ def _results(report: SimulationReport, command: str) -> SimulationResults:
 
 
 def _tell_violations(report: SimulationReport, command: str) -> None:
-    for pool, one in report.violations[:VIOLATIONS_SHOWN]:
-        say(f"{pool}: {one.invariant}: {one.about}: {one.text}")
-        say(f"    {_replay(command, pool, one)}")
+    for pool, violation in report.violations[:VIOLATIONS_SHOWN]:
+        say(f"{pool}: {violation.invariant}: {violation.about}: {violation.text}")
+        say(f"    {_replay(command, pool, violation)}")
     if len(report.violations) > VIOLATIONS_SHOWN:
         say(f"and {len(report.violations) - VIOLATIONS_SHOWN} more; --json has them all")
 

@@ -96,8 +96,8 @@ def slurm_node(node: Node) -> SlurmNode | str | None:
         address = controller.address_of(node)
         if not address:
             return f"not asked: nobody knows the address of {node.instance_id}"
-        found = controller.node_at(node.cluster.name, address)
-        return found or f"knows no node at {address} (cluster {node.cluster.name}), or more than one"
+        known = controller.node_at(node.cluster.name, address)
+        return known or f"knows no node at {address} (cluster {node.cluster.name}), or more than one"
 
     return answer_or_why(ask, "not known: ")
 
@@ -122,10 +122,10 @@ def our_job(name: str, world: Ports) -> Job:
         if not clusters:
             raise
     where = f"{'cluster' if len(clusters) == 1 else 'one of the clusters'} {', '.join(clusters)}"
-    whole, one = name.partition("_[")[0], quote(name)  # scontrol shows no tasks that wait together
+    whole, argument = name.partition("_[")[0], quote(name)  # scontrol shows no tasks that wait together
     raise NotFound(
         f"no job {name} of nodeheal's is known; if it is Slurm's, use Slurm's commands on {where}: "
-        f"`scontrol show job {whole}`, `scancel {one}`"
+        f"`scontrol show job {whole}`, `scancel {argument}`"
     )
 
 

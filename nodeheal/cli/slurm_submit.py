@@ -51,16 +51,16 @@ def submit_batch(words: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
     ours = ["--test-only" if dry_run else "--parsable", *([] if refuses_requeue(given) else ["--requeue"])]
     printed, errors = _run(["sbatch", *ours, *options, str(file.absolute()), *arguments], dry_run=dry_run)
     job, _, cluster = ("" if dry_run else printed.strip()).partition(";")
-    said = " ".join(errors.split())
+    text = " ".join(errors.split())
     if as_json:
         submission = SlurmSubmission(
-            job=job or None, cluster=cluster or None, arguments=tuple(arguments), warnings=tuple(doubts), sbatch=said
+            job=job or None, cluster=cluster or None, arguments=tuple(arguments), warnings=tuple(doubts), sbatch=text
         )
         say_json(submission)
         return
     warn(doubts)
-    if said:
-        say(said)
+    if text:
+        say(text)
     if job:
         handed_on = f", its script with {shlex.join(arguments)}" if arguments else ""
         say(f"job {job} is submitted{handed_on}; see `squeue --job={job}`")
@@ -84,13 +84,13 @@ def _run(command: list[str], *, dry_run: bool) -> tuple[str, str]:
     except OSError as error:
         refuse(f"sbatch: {error.strerror}")
     try:
-        said, errors = _ended(program)
+        output, errors = _ended(program)
     except subprocess.TimeoutExpired:
         errors, is_known = f"sbatch had not ended in {SECONDS:g} s", dry_run
     else:
         is_known = dry_run or not may_be_submitted(errors)
         if program.returncode == 0:
-            return said, errors
+            return output, errors
     if is_known:
         say(f"sbatch has not taken it: {shlex.join(command)}", *errors.splitlines(), aside=True)
         raise typer.Exit(FAILED)

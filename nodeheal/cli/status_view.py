@@ -18,17 +18,17 @@ JOB_HEAD = ("JOB", "STATE", "POOL", "NODES", "AGE", "HOW IT STANDS")
 
 def as_lines(view: FleetView, width: int | None) -> list[str]:
     """The screen, for people. `width` in characters; None: as wide as it is, and without colours."""
-    told = _stopped(view, width)
+    lines = _stopped(view, width)
     if not view.pools:
-        return [*told, "No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."]
-    told += _table(POOL_HEAD, [pool_cells(row, view.at) for row in view.pools], width)
-    told += [part for line in why_extra(view.pools) for part in wrapped(line, width or 0)]
-    told += ["", *_waiting(view, width), *wrapped(last_day_text(view), width or 0)]
+        return [*lines, "No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."]
+    lines += _table(POOL_HEAD, [pool_cells(row, view.at) for row in view.pools], width)
+    lines += [part for line in why_extra(view.pools) for part in wrapped(line, width or 0)]
+    lines += ["", *_waiting(view, width), *wrapped(last_day_text(view), width or 0)]
     if view.open:
-        told += ["", "Under way", *_table(INCIDENT_HEAD, [_incident(row, view.at) for row in view.open], width)]
+        lines += ["", "Under way", *_table(INCIDENT_HEAD, [_incident(row, view.at) for row in view.open], width)]
     if view.jobs:
-        told += ["", "Jobs", *_table(JOB_HEAD, [_job(row, view.at) for row in view.jobs], width)]
-    return told
+        lines += ["", "Jobs", *_table(JOB_HEAD, [_job(row, view.at) for row in view.jobs], width)]
+    return lines
 
 
 def _stopped(view: FleetView, width: int | None) -> list[str]:
@@ -36,8 +36,8 @@ def _stopped(view: FleetView, width: int | None) -> list[str]:
     if view.records_lost_since is None:
         return []
     since = f"{view.records_lost_since:%Y-%m-%d %H:%M:%S} UTC"
-    told = f"nodeheal does nothing: its table was restored, and knows nothing of what was done since {since}."
-    return [*wrapped(told, width or 0), "  nodeheal reconcile --dry-run", ""]
+    sentence = f"nodeheal does nothing: its table was restored, and knows nothing of what was done since {since}."
+    return [*wrapped(sentence, width or 0), "  nodeheal reconcile --dry-run", ""]
 
 
 def pool_cells(row: PoolRow, now: datetime) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def fitted(cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
     room = width - sum(fixed) - len(GAP) * len(fixed)
     if note <= room:
         return [_coloured(row, fixed, [row[-1]]) for row in cells]
-    told = []
+    lines = []
     is_beside = room >= max(NOTE, min(note, width // 3))
     for number, row in enumerate(cells):
         words = (
@@ -54,11 +54,11 @@ def fitted(cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
             if row[-1] in ("", "-") and number
             else wrap(row[-1], room if is_beside else width - len(INDENT), break_on_hyphens=False)
         )
-        told.append(_coloured(row, fixed, words[:1] if is_beside else []))
+        lines.append(_coloured(row, fixed, words[:1] if is_beside else []))
         if number or is_beside:
             under = " " * (width - room) if is_beside else INDENT
-            told += [f"{under}{line}" for line in (words[1:] if is_beside else words)]
-    return told
+            lines += [f"{under}{line}" for line in (words[1:] if is_beside else words)]
+    return lines
 
 
 def _narrowed(head: Sequence[str], widths: Sequence[int], width: int) -> list[int]:

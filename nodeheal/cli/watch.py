@@ -41,14 +41,14 @@ class Screen:
     @property
     def incidents(self) -> list[IncidentRow]:
         """Those that can be chosen: first what waits for a human."""
-        found = [*self.view.asked, *self.view.handed_over, *self.view.open]
-        return list({row.incident: row for row in found}.values())
+        rows = [*self.view.asked, *self.view.handed_over, *self.view.open]
+        return list({row.incident: row for row in rows}.values())
 
     @property
     def incident(self) -> IncidentRow | None:
         """The one that is chosen."""
-        found = self.incidents
-        return found[min(self.chosen, len(found) - 1)] if found else None
+        rows = self.incidents
+        return rows[min(self.chosen, len(rows) - 1)] if rows else None
 
 
 def press(screen: Screen, key: str) -> tuple[Screen, str]:
@@ -77,8 +77,8 @@ def drawn(screen: Screen, width: int, height: int) -> list[str]:
     room = max(1, height - 2)
     if len(lines) > room:
         lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines"]
-    told = keys if screen.story else f"{screen.view.at:%H:%M:%S} UTC   {keys}"
-    return [*lines, *[""] * (room - len(lines)), told[:width]]
+    footer = keys if screen.story else f"{screen.view.at:%H:%M:%S} UTC   {keys}"
+    return [*lines, *[""] * (room - len(lines)), footer[:width]]
 
 
 def _marked(lines: Sequence[str], incident: IncidentRow | None) -> list[str]:
