@@ -86,10 +86,10 @@ class Agents:
         )
 
     def _fact(self, node: GroundTruth, seen_at: float) -> dict[str, Any]:
-        node.told += 1
+        node.event_count += 1
         return {
             "schema_version": 1,
-            "event_id": f"{node.node_id}-{node.boot}-{node.told}",
+            "event_id": f"{node.node_id}-{node.boot}-{node.event_count}",
             "node_id": node.node_id,
             "cluster": "training",
             "pool": self._setting.pool,

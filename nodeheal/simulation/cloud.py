@@ -236,8 +236,8 @@ class SimCommands(MemoryNodeCommands):
 
     def _reboots(self, command_id: str, asked: Asked, node: GroundTruth) -> None:
         node.left = json.loads(urlsafe_b64decode(f"{asked['AfterBoot']}==")) if "AfterBoot" in asked else {}
-        said = {"diagnoses": node.left["request_id"]} if node.left else {}
-        self.statuses[command_id] = CommandStatus("SUCCEEDED", json.dumps(said))
+        answer = {"diagnoses": node.left["request_id"]} if node.left else {}
+        self.statuses[command_id] = CommandStatus("SUCCEEDED", json.dumps(answer))
         self._fleet.reboot_soon(node)
 
     def _resets_gpu(self, command_id: str, asked: Asked, node: GroundTruth) -> None:
@@ -297,7 +297,7 @@ class SimWorkflows(MemoryWorkflows):
 
     def started_since(self, since: datetime) -> Sequence[Started]:
         given = [given for at, given in self._executions.begun.values() if at >= seconds_of(since)]
-        return [adapter_of(Started).validate_python(one) for one in reversed(given)]
+        return [adapter_of(Started).validate_python(execution) for execution in reversed(given)]
 
     def runs_job(self, job_id: str, submission: int) -> bool:
         return job_execution(job_id, submission) in self._executions.live

@@ -38,15 +38,15 @@ class Described:
         if known is None:
             machine = self._fleet.nodes.get(task.node_id)
             return RankStatus(task.task_id, "MISSING", is_connected=machine is not None and machine.is_up)
-        told = known.change
+        change = known.change
         is_connected = known.node.is_up and not known.node.is_gone
         return RankStatus(
             task.task_id,
-            told.status,
+            change.status,
             is_connected,
-            told.exit_code,
-            told.stop_reason,
-            told.stopped_at,
-            told.started_at,
-            told.end_causes,
+            change.exit_code,
+            change.stop_reason,
+            change.stopped_at,
+            change.started_at,
+            change.end_causes,
         )

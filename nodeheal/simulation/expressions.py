@@ -105,8 +105,8 @@ def _at(path: tuple[str, ...], variables: Mapping[str, Json]) -> Json:
 def _named(node: Any) -> Iterator[tuple[str, ...]]:
     """Return the paths that an expression reads. A path is cut where it contains more than names."""
     if isinstance(node, (list, tuple)):
-        for one in node:
-            yield from _named(one)
+        for part in node:
+            yield from _named(part)
     elif getattr(node, "type", None) == "variable":
         yield (str(node.value),)
     elif getattr(node, "type", None) == "path" and node.steps[0].type == "variable":

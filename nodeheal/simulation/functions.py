@@ -84,10 +84,10 @@ _PLACEHOLDER = re.compile(r"\$\{([A-Za-z]+)(Function|Machine)\}")
 
 def stem_of(placeholder: str) -> str:
     """Convert a placeholder: `${DecideNextStepFunction}` -> decide_next_step."""
-    found = _PLACEHOLDER.fullmatch(placeholder)
-    if found is None:
+    match = _PLACEHOLDER.fullmatch(placeholder)
+    if match is None:
         raise ValueError(f"{placeholder} names no function and no state machine")
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", found[1]).lower()
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", match[1]).lower()
 
 
 def serve(stem: str, payload: Json, it: ServiceContext) -> Json:

@@ -21,7 +21,7 @@ class GroundTruth:
     went_at: float = 0.0
     is_gone: bool = False  # its machine is terminated
     fault: SimulatedFault | None = None
-    told: int = 0
+    event_count: int = 0
     chassis: str = ""  # the accelerators in it keep their serials when the node registers under another id
     slot: int = 0  # of the accelerator that failed last
     rebooting: bool = False

@@ -60,7 +60,7 @@ class Hazards:
     def _draw(self) -> int:
         return int(self._stream.expovariate(self._rate)) + 1 if self._rate else -1
 
-    def call(self, name: str, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def call(self, name: str, method: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Make one call of a port (`nodes.save`), from within a function or not."""
         self.calls += 1
         if self.depth:
@@ -69,30 +69,30 @@ class Hazards:
             self._next_is_throttled = False
             throttle(name)
         if self.calls in self._aimed:
-            return self._inject_aimed(self._aimed.pop(self.calls), name, lambda: found(*given, **named))
+            return self._inject_aimed(self._aimed.pop(self.calls), name, lambda: method(*given, **named))
         self._left -= 1
         if self._left != 0 or not self.depth:
             if self._left == 0:
                 self._left = 1
-            return found(*given, **named)
+            return method(*given, **named)
         self._left = self._draw()
-        return self._inject(found, given, named)
+        return self._inject(method, given, named)
 
-    def _inject(self, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _inject(self, method: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         drawn = self._stream.random() * self._rate
         if drawn < self._cloud.dies:
             self.struck += 1
             if self._stream.random() < 0.5:
                 raise Died
-            found(*given, **named)
+            method(*given, **named)
             raise Died
         if drawn < self._cloud.dies + self._cloud.breaks:
             self.struck += 1
-            found(*given, **named)
+            method(*given, **named)
             raise NoAnswer
         if self.depth < _DEEPEST:
             self._let_others_in()
-        return found(*given, **named)
+        return method(*given, **named)
 
     def _inject_aimed(self, how: How, name: str, call: Callable[[], Any]) -> Any:
         self.struck += 1
@@ -127,7 +127,7 @@ class Hazards:
 class Injector(Protocol):
     """Makes the calls of ports, and may let them fail."""
 
-    def call(self, name: str, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def call(self, name: str, method: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Make one call (`nodes.save`). Raises what the call raises, or what is injected."""
 
 

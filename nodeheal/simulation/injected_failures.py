@@ -82,7 +82,7 @@ _TEXT = re.compile(rf"(\d+):({'|'.join(How)})")
 
 def parse_injected_failure(text: str) -> InjectedFailure:
     """Parse `4211:dies-after`. Raises ValueError."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
+    match = _TEXT.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text}: give the number of a call and what happens there, as 4211:{'|'.join(How)}")
-    return InjectedFailure(int(found[1]), How(found[2]))
+    return InjectedFailure(int(match[1]), How(match[2]))

@@ -152,10 +152,10 @@ class KubernetesCluster(SimulatedJobs[PodGang]):
         """Carry out nodeheal's merge patch. Raises ApiError where others have written the object since, or the owner
         of a job does not consent.
         """
-        found = self.read(path)
-        if change["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+        target = self.read(path)
+        if change["metadata"]["resourceVersion"] != target["metadata"]["resourceVersion"]:
             raise ApiError(409, "Conflict", path)
-        if not path.startswith(NODES) and found["metadata"]["annotations"].get(AUTO_RESUME) != "true":
+        if not path.startswith(NODES) and target["metadata"]["annotations"].get(AUTO_RESUME) != "true":
             raise ApiError(403, "Forbidden", "the owner of this job does not consent to restarts")
         return self._write(path, change, NODEHEAL)
 
@@ -247,7 +247,7 @@ class KubernetesCluster(SimulatedJobs[PodGang]):
         return gang
 
     def _gang_changed(self, gang: PodGang, before: Object, after: Object, manager: str) -> None:
-        was_suspended, is_suspended = (bool(field_at(found, gang.kind.suspend)) for found in (before, after))
+        was_suspended, is_suspended = (bool(field_at(version, gang.kind.suspend)) for version in (before, after))
         if is_suspended and not was_suspended:
             self._trace.tell("kubernetes suspends", gang.job_id, manager)
             gang.suspended_by = manager
@@ -424,8 +424,8 @@ def _key(path: str) -> str:
     return path.rpartition("/")[2].removeprefix("ip-") if path.startswith(NODES) else path
 
 
-def _is_open(found: Object) -> bool:
-    return not is_cordoned(found) and isolated_for(found) is None
+def _is_open(node: Object) -> bool:
+    return not is_cordoned(node) and isolated_for(node) is None
 
 
 def _uid_of(gang: PodGang, node_id: str) -> str:
@@ -443,9 +443,9 @@ def _shown(name: str, uid: str, node_id: str, owners: Sequence[Object]) -> Objec
     return {"metadata": metadata, "spec": {"nodeName": node_id}, "status": {"phase": "Running"}}
 
 
-def _merged(found: Object, change: Object) -> dict[str, Any]:
+def _merged(base: Object, change: Object) -> dict[str, Any]:
     """Return an object after a JSON merge patch."""
-    after = dict(found)
+    after = dict(base)
     for name, value in change.items():
         if value is None:
             after.pop(name, None)

@@ -124,7 +124,7 @@ class Operators:
         """Retire dark nodes, as in the runbook (job-handed-over.md): by nodeheal's records, a dark node may still run a
         rank. A human sees that it is off, and retires it; after its repair it registers again.
         """
-        for dark in [one.node_id for one in self._fleet.silent() if one.provider is Provider.hybrid]:
+        for dark in [machine.node_id for machine in self._fleet.silent() if machine.provider is Provider.hybrid]:
             node = self._ports.nodes.get(dark)
             if node is None or node.state is not NodeState.QUARANTINED:
                 continue
@@ -193,7 +193,7 @@ class Operators:
             incident = self._ports.incidents.incident(node.open_incident) if node and node.open_incident else None
             if incident is None or incident.state in (IncidentState.ESCALATED, IncidentState.CLOSED):
                 self._see_to(node_id)
-        for dark in [one.node_id for one in self._fleet.silent()]:
+        for dark in [machine.node_id for machine in self._fleet.silent()]:
             node = self._ports.nodes.get(dark)
             if node is not None and node.open_incident is None:
                 self._see_to(dark)

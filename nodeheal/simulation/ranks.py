@@ -45,7 +45,7 @@ class Ranks:
     def so_far(self) -> dict[str, float]:
         """Return the time of all jobs until now, in seconds by cause."""
         spent = [gang.so_far(self._agenda.now, self._work) for gang in self._gangs.values()]
-        return {cause: self.seconds[cause] + sum(one[cause] for one in spent) for cause in CAUSES}
+        return {cause: self.seconds[cause] + sum(account[cause] for account in spent) for cause in CAUSES}
 
     def ranks_left(self) -> set[str]:
         """Return the jobs with a rank anywhere, including dark nodes."""
@@ -55,9 +55,9 @@ class Ranks:
         """Return every rank as the scheduler lists it. Not one that was to end on a machine that is down since."""
         there = [rank for ranks in self._on_node.values() for rank in ranks]
         return [
-            TaskChange(one.job_id, one.run, one.task_id, f"placement-of-{one.node.node_id}", "RUNNING", None, "")
-            for one in there
-            if one.node.is_up or not one.is_unwanted
+            TaskChange(rank.job_id, rank.run, rank.task_id, f"placement-of-{rank.node.node_id}", "RUNNING", None, "")
+            for rank in there
+            if rank.node.is_up or not rank.is_unwanted
         ]
 
     def finish(self) -> None:
@@ -76,8 +76,8 @@ class Ranks:
         rank = Rank(job.job_id, run.number, node, node.boot, task_id)
         for other in self._on_node.get(task.node_id, ()):
             if (other.job_id, other.run) == (rank.job_id, rank.run) or other.job_id != rank.job_id:
-                told = f"{other.task_id} is {other.state} there, and {task_id} was started beside it"
-                self.on_shared(task.node_id, told)
+                text = f"{other.task_id} is {other.state} there, and {task_id} was started beside it"
+                self.on_shared(task.node_id, text)
         # A job that was submitted again while it ran, and has finished since: it finds its work done, and ends.
         gang = self._gangs.setdefault(job.job_id, GangProgress(job.job_id, DONE_SECONDS, self._agenda.now))
         if run.number != gang.run:
@@ -101,7 +101,7 @@ class Ranks:
         rank.state, rank.began_at = "RUNNING", self._agenda.now
         self._look_for_others(gang, rank)
         self._tell(rank)
-        mine = [one for one in gang.ranks.values() if one.run == rank.run]
+        mine = [member for member in gang.ranks.values() if member.run == rank.run]
         if rank.run == gang.run and len(mine) == self._work.gang_nodes and all(r.state == "RUNNING" for r in mine):
             gang.running_since = self._agenda.now
             gang.first_ran_at = self._agenda.now if gang.first_ran_at is None else gang.first_ran_at
@@ -111,16 +111,16 @@ class Ranks:
         for ranks in self._on_node.values():
             for other in ranks:
                 if other.job_id == gang.job_id and other.run != rank.run and other.state == "RUNNING":
-                    told = f"run {rank.run} writes on {rank.node.node_id}, run {other.run} on {other.node.node_id}"
-                    self.on_doubled(gang.job_id, told)
+                    text = f"run {rank.run} writes on {rank.node.node_id}, run {other.run} on {other.node.node_id}"
+                    self.on_doubled(gang.job_id, text)
 
     def asked_to_stop(self, task_id: str, reason: str) -> None:
         """Stop a rank."""
-        rank = next((one for ranks in self._on_node.values() for one in ranks if one.task_id == task_id), None)
+        rank = next((member for ranks in self._on_node.values() for member in ranks if member.task_id == task_id), None)
         if rank is not None:
             rank.is_unwanted = True
-            told = f"{STOPPED_BY_REQUEST}: {reason}"
-            self._agenda.after(lognormal(self._stream, GRACE_SECONDS, 0.4), lambda: self._stops(rank, _MID_TERM, told))
+            text = f"{STOPPED_BY_REQUEST}: {reason}"
+            self._agenda.after(lognormal(self._stream, GRACE_SECONDS, 0.4), lambda: self._stops(rank, _MID_TERM, text))
 
     def _stops(self, rank: Rank, exit_code: int | None, reason: str) -> None:
         """End the rank. On a dark node it cannot be ended, and does not run."""
@@ -138,7 +138,7 @@ class Ranks:
 
     def _complete(self, gang: GangProgress, run: int) -> None:
         gang.leave(self._agenda.now, self._work)
-        for rank in [one for one in gang.ranks.values() if one.run == run]:
+        for rank in [member for member in gang.ranks.values() if member.run == run]:
             self._stops(rank, 0, "EssentialContainerExited")
 
     def node_down(self, node: GroundTruth) -> None:
@@ -154,7 +154,7 @@ class Ranks:
         """
         for rank in self._on_node.pop(f"dark {node.node_id}", []):
             self._tell(rank, None, "the container instance was restarted")
-        for rank in [one for one in self._on_node.get(node.node_id, ()) if one.boot != node.boot]:
+        for rank in [member for member in self._on_node.get(node.node_id, ()) if member.boot != node.boot]:
             rank.boot = node.boot
             if rank.is_unwanted:
                 self._stops(rank, None, f"{STOPPED_BY_REQUEST}: before it had started")
@@ -183,6 +183,6 @@ class Ranks:
         began_at = EPOCH + timedelta(seconds=rank.began_at) if rank.began_at is not None else None
         placement = f"placement-of-{rank.node.node_id}"
         ended = (exit_code, reason, stopped_at, began_at, causes_of(reason))
-        told = TaskChange(rank.job_id, rank.run, rank.task_id, placement, rank.state, *ended)
-        self.described.note(told, rank.node)
-        self.on_task(told)
+        change = TaskChange(rank.job_id, rank.run, rank.task_id, placement, rank.state, *ended)
+        self.described.note(change, rank.node)
+        self.on_task(change)

@@ -81,7 +81,7 @@ def report_of(world: SimulatedPool) -> SimulationReport:
         digests={world.setting.pool: world.trace.digest},
         faults=world.fleet.faults,
         incidents=len(world.incidents.incidents),
-        endings=Counter(one.ending.value for one in incidents if one.ending),
+        endings=Counter(incident.ending.value for incident in incidents if incident.ending),
         still_open=len(world.incidents.live),
         actions=Counter(act.verb for act in acts),
         pages=world.operators.pages,
@@ -122,9 +122,9 @@ def _counted(world: SimulatedPool) -> Counter[str]:
 def together(reports: Iterable[SimulationReport]) -> SimulationReport:
     """Combine pools, in the order given."""
     whole = SimulationReport()
-    for one in reports:
-        whole.days = max(whole.days, one.days)
-        for key, value in vars(one).items():
+    for report in reports:
+        whole.days = max(whole.days, report.days)
+        for key, value in vars(report).items():
             if key == "days":
                 continue
             known = getattr(whole, key)
@@ -144,5 +144,5 @@ def spread(seconds: list[float]) -> dict[str, float]:
     if not ordered:
         return {}
     marks = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-    found = {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in marks.items()}
-    return {**found, "max": ordered[-1]}
+    quantiles = {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in marks.items()}
+    return {**quantiles, "max": ordered[-1]}

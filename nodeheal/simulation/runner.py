@@ -42,19 +42,19 @@ def run_pool(setting: Setting) -> SimulationReport:
 
 
 def run_all(
-    settings: list[Setting], processes: int | None = None, told: Callable[[float], None] = lambda done: None
+    settings: list[Setting], processes: int | None = None, progress: Callable[[float], None] = lambda done: None
 ) -> SimulationReport:
-    """Run all of them. `told` gets how many are finished; of a single one, how much of it."""
+    """Run all of them. `progress` gets how many are finished; of a single one, how much of it."""
     reports = []
-    for number, one in enumerate(_each(settings, processes or os.cpu_count() or 1, told), start=1):
-        reports.append(one)
-        told(number)
+    for number, report in enumerate(_each(settings, processes or os.cpu_count() or 1, progress), start=1):
+        reports.append(report)
+        progress(number)
     return together(reports)
 
 
-def _each(settings: list[Setting], processes: int, told: Callable[[float], None]) -> Iterator[SimulationReport]:
+def _each(settings: list[Setting], processes: int, progress: Callable[[float], None]) -> Iterator[SimulationReport]:
     if len(settings) == 1:
-        yield run_traced(settings[0], told=told)
+        yield run_traced(settings[0], progress=progress)
         return
     if processes == 1:
         yield from map(run_pool, settings)
@@ -74,19 +74,19 @@ def run_traced(
     setting: Setting,
     read: Callable[[str], object] | None = None,
     until: float | None = None,
-    told: Callable[[float], None] = lambda done: None,
+    progress: Callable[[float], None] = lambda done: None,
 ) -> SimulationReport:
-    """Run one pool with a trace, and stop after this many seconds where `until` is given. `told`: see run_world."""
-    return run_world(SimulatedPool(setting, read), until, told)
+    """Run one pool with a trace, and stop after this many seconds where `until` is given. `progress`: see run_world."""
+    return run_world(SimulatedPool(setting, read), until, progress)
 
 
 def run_world(
-    world: SimulatedPool, until: float | None = None, told: Callable[[float], None] = lambda done: None
+    world: SimulatedPool, until: float | None = None, progress: Callable[[float], None] = lambda done: None
 ) -> SimulationReport:
     """Run a world to its end. Raises NoSuchCall for an injected failure that its call cannot have.
 
-    It raises it also for a failure whose call has not come, but not where the run was stopped early. `told` gets the
-    share of the time that is simulated, again and again.
+    It raises it also for a failure whose call has not come, but not where the run was stopped early. `progress` gets
+    the share of the time that is simulated, again and again.
     """
     setting = world.setting
     end, cool_down = setting.days * DAY, setting.cool_down_days * DAY
@@ -94,7 +94,7 @@ def run_world(
     stop = min(end, last)
     for number in range(1, PARTS + 1):
         world.advance(stop * number / PARTS)
-        told(number / PARTS)
+        progress(number / PARTS)
     # No fault comes after the end: the time of jobs and nodes is accounted before running work ends.
     spent, lost = world.work.so_far(), world.watch.out_of_service_seconds()
     if last > end:

@@ -216,7 +216,10 @@ def run_some(
             continue
         incidents += report.incidents
         surprises.update(dict.fromkeys(report.unforeseen, 1))
-        broken += [f"{one.invariant}: {one.about}: {one.text}\n    {again}" for _, one in report.violations]
+        broken += [
+            f"{violation.invariant}: {violation.about}: {violation.text}\n    {again}"
+            for _, violation in report.violations
+        ]
     return done, incidents, broken, surprises
 
 
@@ -241,10 +244,10 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:  # the results of an hour are printed nevertheless
             is_cut_short = True
     cut_short = ", broken off" if is_cut_short else ""
-    found = (counted(done, "schedule"), counted(incidents, "incident"), counted(len(broken), "violation"))
-    told = [f"{', '.join(found)}{cut_short}", *broken]
-    told += [f"raised {counted(often, 'time')}: {name}" for name, often in surprises.most_common(10)]
-    sys.stdout.write("\n".join(told) + "\n")
+    totals = (counted(done, "schedule"), counted(incidents, "incident"), counted(len(broken), "violation"))
+    output = [f"{', '.join(totals)}{cut_short}", *broken]
+    output += [f"raised {counted(often, 'time')}: {name}" for name, often in surprises.most_common(10)]
+    sys.stdout.write("\n".join(output) + "\n")
     return 1 if broken else BROKEN_OFF if is_cut_short else 0
 
 

@@ -194,7 +194,7 @@ class SimSlurm(SimScheduler):
         self._throttles.wait(min(ends, sent + ANSWER_SECONDS) - sent)
         if not is_carried_out:
             raise NotAccepted("the Slurm controller of training has not answered in time")
-        said = carried_out()
+        answer = carried_out()
         if is_late:
             raise NotAccepted("the Slurm controller of training has not answered in time")
-        return said
+        return answer

@@ -73,8 +73,10 @@ class SimNodes(MemoryNodeStore):
             self._index.wrote(("observation", event.node_id, event.event_id), None)
 
     def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Observation]:
-        shown, found = self._index.shown, super().seen_in_pool(pool, since)
-        return [one for one in found if shown(("observation", one.node_id, one.event_id), one) is not None]
+        shown, observations = self._index.shown, super().seen_in_pool(pool, since)
+        return [
+            entry for entry in observations if shown(("observation", entry.node_id, entry.event_id), entry) is not None
+        ]
 
 
 class SimIncidents(MemoryIncidentStore):
@@ -169,9 +171,11 @@ class SimOperations(MemoryOperationStore):
     def queued(self, line: str) -> Sequence[Operation]:
         keys = [*self._lines.get(line, ()), *((owner, name) for _, owner, name in self._index.behind("operation"))]
         shown = [self._index.shown(("operation", *key), self.operations.get(key)) for key in dict.fromkeys(keys)]
-        open_ones = [one for one in shown if one is not None and one.state is not OperationState.DELIVERED]
-        standing = [(one.line, one.owner, one) for one in open_ones if one.line is not None and one.line[0] == line]
-        return [one for *_, one in sorted(standing, key=lambda each: each[:2])]
+        open_ones = [entry for entry in shown if entry is not None and entry.state is not OperationState.DELIVERED]
+        standing = [
+            (entry.line, entry.owner, entry) for entry in open_ones if entry.line is not None and entry.line[0] == line
+        ]
+        return [entry for *_, entry in sorted(standing, key=lambda each: each[:2])]
 
     def of(self, incident_id: str) -> list[Operation]:
         """Return the open operations of an incident, or of a round of a job."""
@@ -214,9 +218,13 @@ class SimFleetIndex(MemoryFleetIndex):
             return
         listed = dict.fromkeys([*self._incidents.live, *(name for _, name in self._index.behind("incident"))])
         shown = [self._index.shown(("incident", name), self._incidents.incidents[name]) for name in listed]
-        live = [one for one in shown if one is not None]
-        found = [one for one in live if (one.pool, one.state) == (pool, state) and since <= one.opened_at < until]
-        yield from sorted(found, key=lambda one: (one.opened_at, one.incident_id))
+        live = [incident for incident in shown if incident is not None]
+        matches = [
+            incident
+            for incident in live
+            if (incident.pool, incident.state) == (pool, state) and since <= incident.opened_at < until
+        ]
+        yield from sorted(matches, key=lambda incident: (incident.opened_at, incident.incident_id))
 
 
 class SimHeartbeats(MemoryHeartbeats):

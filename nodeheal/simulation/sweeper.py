@@ -91,7 +91,9 @@ class Sweeper:
 
         def look() -> None:
             job, run = self._jobs.get(change.job_id), self._jobs.get_run(change.job_id, change.run)
-            task = next((one for one in run.tasks if one.task_id == change.task_id), None) if run is not None else None
+            task = (
+                next((rank for rank in run.tasks if rank.task_id == change.task_id), None) if run is not None else None
+            )
             is_current = job is not None and job.current_run == change.run and not job.is_over
             if is_current and task is not None and not task.has_stopped and task.status != change.status:
                 self.want()

@@ -119,8 +119,8 @@ class SimulatedPool:
         self.tasks.waited = lambda: self.throttles.waited
         self.tasks.when_one_fails = self.bus.when_something_is_lost = self.sweeper.want
         self.scheduler.on_act = self.commands.on_act = self.machines.on_act = self.watch.acted
-        self.parts.notifier.on_announce = lambda kind, told: self.bus.send(
-            "notify", told.key, lambda: self._notify(told), QUEUE
+        self.parts.notifier.on_announce = lambda kind, notification: self.bus.send(
+            "notify", notification.key, lambda: self._notify(notification), QUEUE
         )
         self.parts.notifier.on_send = self.operators.read
         self.parts.pools.on_release = self.watch.slot_released
@@ -140,9 +140,9 @@ class SimulatedPool:
         self._connect_cluster()
 
     def _connect_neighbours(self) -> None:
-        self.watch.seen.missing_unmanaged_tasks = self.scheduler.missing
-        self.watch.seen.unmanaged_tasks_on = self.scheduler.tasks_of_others_on
-        self.watch.seen.drained, self.watch.seen.broken_off = self.co_tenants.drained, self.operators.broken_off
+        self.watch.state.missing_unmanaged_tasks = self.scheduler.missing
+        self.watch.state.unmanaged_tasks_on = self.scheduler.tasks_of_others_on
+        self.watch.state.drained, self.watch.state.broken_off = self.co_tenants.drained, self.operators.broken_off
         self.scheduler.on_switched_on = self.watch.switched_on
         self.scheduler.on_stop_unmanaged = self.watch.unmanaged_task_stopped
         self.co_tenants.in_force = self._come_into_force
@@ -151,7 +151,7 @@ class SimulatedPool:
         cluster, watch = self.parts.cluster, self.watch
         if cluster is None:
             return
-        watch.seen.cluster = cluster
+        watch.state.cluster = cluster
         cluster.on_requeued = watch.job_requeued
         self.commands.on_diagnose = watch.diagnosed
         self.fleet.on_exit = cluster.exits
@@ -172,8 +172,8 @@ class SimulatedPool:
 
     def _come_into_force(self, policy: RecoveryPolicy) -> None:
         """Activate a policy: services get this one from now on."""
-        self.policy = self.watch.seen.policy = policy
-        self.watch.seen.in_force_since = self.agenda.now
+        self.policy = self.watch.state.policy = policy
+        self.watch.state.in_force_since = self.agenda.now
         self.hands = self.tasks.hands = replace(self.hands, policy=policy)
 
     def _connect_work(self) -> None:
@@ -187,8 +187,8 @@ class SimulatedPool:
         self.scheduler.on_live = work.alive
         work.on_task = self._task_changes
         work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.hands.deciding))
-        work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)
-        work.on_shared = lambda node, told: self.watch.break_promise("one_rank_a_node", node, told)
+        work.on_doubled = lambda job, text: self.watch.break_promise("two_runs_never_write_at_once", job, text)
+        work.on_shared = lambda node, text: self.watch.break_promise("one_rank_a_node", node, text)
         self.operators.restart_job, self.operators.jobs_down = work.restart, work.down_for_good
         self.operators.reconcile = self._reconcile
 
@@ -239,9 +239,9 @@ class SimulatedPool:
     def _reconcile(self) -> bool:
         act = Reconcile(why="the table was restored", is_to_apply=True)
         answer = reconcile_records(act, Actor(id="ada", name="ada"), self.raw, self.policy)
-        for one in answer.corrections:
-            self.trace.tell("corrects", one.about, one.text)
-            self.work.doubt(one.about)
+        for correction in answer.corrections:
+            self.trace.tell("corrects", correction.about, correction.text)
+            self.work.doubt(correction.about)
         for node_id in self.fleet.nodes.keys() - self.nodes.nodes.keys():
             self.scheduler.draining.discard(node_id)  # as the command tells people to: the node is new since then
         return answer.is_over
@@ -259,7 +259,7 @@ class SimulatedPool:
         self.runs[function] += 1
         self.trace.tell("runs", function)
         if self.hazards.depth == 0:
-            self._began_at = self.watch.seen.runs_since = self.agenda.now
+            self._began_at = self.watch.state.runs_since = self.agenda.now
             self.throttles.function_runs(True)
         self.hazards.depth += 1
         try:
@@ -269,10 +269,10 @@ class SimulatedPool:
         except Superseded:  # it ends the workflow of an older submission, as intended
             raise
         except (NotAccepted, Died):
-            self.watch.seen.struck_at.append(self.agenda.now)
+            self.watch.state.struck_at.append(self.agenda.now)
             raise
         except Exception as error:
-            self.watch.seen.struck_at.append(self.agenda.now)
+            self.watch.state.struck_at.append(self.agenda.now)
             self.surprises[f"{function}: {type(error).__name__}: {error}"[:200]] += 1
             raise
         finally:

@@ -112,7 +112,7 @@ def with_fault_injection(raw: Ports, injector: Injector) -> Ports:
     seams: dict[str, Any] = {field.name: getattr(raw, field.name) for field in fields(Ports)}
     for name in sorted(seams.keys() - {*_PLAIN, "schedulers"}):
         seams[name] = FaultInjectingPort(name, seams[name], injector)
-    seams["schedulers"] = {kind: _with_faults(one, injector) for kind, one in raw.schedulers.items()}
+    seams["schedulers"] = {kind: _with_faults(scheduler, injector) for kind, scheduler in raw.schedulers.items()}
     return Ports(**seams)
 
 
@@ -120,7 +120,7 @@ def _with_faults(scheduler: Scheduler, injector: Injector) -> Scheduler:
     """Return the scheduler with failure injection; an object that is several capabilities stays one."""
     can: dict[str, Any] = {name: port for name in CAPABILITIES if (port := getattr(scheduler, name)) is not None}
     seams: dict[int, Any] = {}
-    for one in can.values():
-        port = one.with_faults(injector) if isinstance(one, SimKubernetes) else one
-        seams[id(one)] = FaultInjectingPort("scheduler", port, injector, _PLAIN_OF_SCHEDULER)
-    return replace(scheduler, **{name: seams[id(one)] for name, one in can.items()})
+    for capability in can.values():
+        port = capability.with_faults(injector) if isinstance(capability, SimKubernetes) else capability
+        seams[id(capability)] = FaultInjectingPort("scheduler", port, injector, _PLAIN_OF_SCHEDULER)
+    return replace(scheduler, **{name: seams[id(capability)] for name, capability in can.items()})

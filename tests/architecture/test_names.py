@@ -33,6 +33,7 @@ FOLDERS_OF_NOUNS = (
     "nodeheal/operations",
     "nodeheal/parsers",
     "nodeheal/services",
+    "nodeheal/simulation",
 )
 # How many parameters, variables and attributes of a folder's files still have one of these names: attributes that are
 # stored, or shown under their name. A count only falls.
