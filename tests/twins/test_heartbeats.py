@@ -201,7 +201,7 @@ def test_a_person_reads_one_machines_heartbeat_by_the_roles_that_the_stack_names
         )
         heartbeats = own_ports("state").heartbeats
         calls.client.cache_clear()
-        monkeypatch.setattr(calls, "client", lambda service: CloudFormation())
+        monkeypatch.setattr("nodeheal.adapters.aws.own_ports.client", lambda service: CloudFormation())
 
         read = [heartbeats.of([A]).get(A), heartbeats.of([A]).get(A)]
 
