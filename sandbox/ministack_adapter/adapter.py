@@ -61,8 +61,8 @@ class MiniStack:
         ) -> str | None:
             if service in names or any(service == ours.name and ours.serves(headers, body) for ours in partial):
                 return None
-            found: str | None = original(service, method, path, headers, body, query)
-            return found
+            iam_action: str | None = original(service, method, path, headers, body, query)
+            return iam_action
 
         iam_actions.extract_iam_action = action
         for service in whole:

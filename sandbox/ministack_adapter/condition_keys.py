@@ -31,9 +31,9 @@ def know_leading_keys() -> None:
     tables = attribute(dynamodb, "_tables")
 
     def context(body: bytes) -> Json:
-        found: Json = original(body)
+        conditions: Json = original(body)
         keys = _leading_keys(json.loads(body or b"{}"), tables)
-        return {**found, "dynamodb:LeadingKeys": keys} if keys else found
+        return {**conditions, "dynamodb:LeadingKeys": keys} if keys else conditions
 
     iam_actions.dynamodb_service_context = context
 
@@ -88,20 +88,20 @@ def know_event_sources() -> None:
     original = attribute(iam_actions, "request_tag_context")
 
     def context(service: str, action: str, body: bytes, parameters: Json) -> Json:
-        found: Json = original(service, action, body, parameters)
+        conditions: Json = original(service, action, body, parameters)
         if action == "sns:Subscribe":
             protocol = parameters.get("Protocol", "")
-            return {**found, "sns:Protocol": protocol[0] if isinstance(protocol, list) else protocol}
+            return {**conditions, "sns:Protocol": protocol[0] if isinstance(protocol, list) else protocol}
         if action == "cloudwatch:PutMetricData":  # as JSON, as agents send it
-            return {**found, "cloudwatch:namespace": str(json.loads(body).get("Namespace"))}
+            return {**conditions, "cloudwatch:namespace": str(json.loads(body).get("Namespace"))}
         if action != "events:PutEvents":
-            return found
+            return conditions
         entries = json.loads(body or b"{}").get("Entries", [])
         for key, field in (("events:source", "Source"), ("events:detail-type", "DetailType")):
-            said = {str(entry.get(field)) for entry in entries}
+            values = {str(entry.get(field)) for entry in entries}
             # AWS checks each entry; here all entries of a call are checked at once, and mixed ones match nothing.
-            found[key] = said.pop() if len(said) == 1 else "several"
-        return found
+            conditions[key] = values.pop() if len(values) == 1 else "several"
+        return conditions
 
     iam_actions.request_tag_context = context
 
@@ -115,9 +115,9 @@ def know_log_streams() -> None:
     def resource(
         service: str, method: str, path: str, headers: dict[str, str], body: bytes, *more: Any, **named: Any
     ) -> str:
-        found: str = original(service, method, path, headers, body, *more, **named)
+        arn: str = original(service, method, path, headers, body, *more, **named)
         stream = json.loads(body or b"{}").get("logStreamName") if service == "logs" else None
-        return f"{found}:log-stream:{stream}" if stream else found
+        return f"{arn}:log-stream:{stream}" if stream else arn
 
     iam_actions.extract_resource_arn = resource
 

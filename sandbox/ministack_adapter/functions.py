@@ -91,11 +91,11 @@ def share_environments(behaviour: Behaviour, a_function: int = CORES, at_once: i
     known: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def acquire_in_turn(name: str, config: Any, code: bytes, qualifier: str = "$LATEST") -> Any:
-        found = line.enter(name, config, code, qualifier)
-        if found[0] not in known:  # it is new: a cold start
-            known.add(found[0])
+        acquired = line.enter(name, config, code, qualifier)
+        if acquired[0] not in known:  # it is new: a cold start
+            known.add(acquired[0])
             time.sleep(behaviour.cold_start_seconds)
-        return found
+        return acquired
 
     def release_and_call(worker: Any) -> None:
         release(worker)
@@ -188,6 +188,6 @@ def tell_errors_apart() -> None:
 
 def name_in(log: str, message: str) -> str:
     """Return the class of the exception with this message, without its module; empty where the log has none."""
-    said = f": {re.escape(message)}" if message else ""
-    found = re.findall(rf"^(?:\w+\.)*(\w+){said}\s*$", log, re.MULTILINE)
-    return str(found[-1]) if found else ""
+    suffix = f": {re.escape(message)}" if message else ""
+    names = re.findall(rf"^(?:\w+\.)*(\w+){suffix}\s*$", log, re.MULTILINE)
+    return str(names[-1]) if names else ""
