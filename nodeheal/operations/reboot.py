@@ -12,7 +12,7 @@ from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.diagnose import leave_with_reboot
 from nodeheal.operations.handler import Handler, OperationFacts, VerbContext, read_node, step_result
-from nodeheal.operations.record import plan_step, send, update
+from nodeheal.operations.record import has_time_left, plan_step, send, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
@@ -22,8 +22,6 @@ from nodeheal.services.steps import add_timeline_entry, enter_state
 # The call, which gives no id that could be looked at, and who says afterwards how the machine is.
 _CALLS = {Provider.ec2: "EC2 RebootInstances", Provider.hyperpod: "SageMaker BatchRebootClusterNodes"}
 _SPEAKERS = {_CALLS[Provider.ec2]: "EC2", _CALLS[Provider.hyperpod]: "HyperPod"}
-# A workflow's deadline begins before the function that stores the operation, which may take so long.
-_BEGINS_LATER_SECONDS = 60
 
 
 class _Record(Frozen):
@@ -91,7 +89,7 @@ def _final(operation: Operation, record: _Record, facts: OperationFacts) -> Step
     seconds = operation.step.decision.deadline_seconds
     if operation.state is OperationState.PLANNED:
         return step_result(operation, facts.now, Outcome.FAILED, "the reboot was not sent")
-    if _is_under_way(operation, record, facts):
+    if has_time_left(operation, record.first_deadline_at, facts.now) and not record.has_script_failed:
         # Only the call failed. The node is about to come back, so it is not stopped or replaced.
         why = "the reboot may be under way; waiting for it"
         return step_result(operation, facts.now, Outcome.UNKNOWN, why, facts=CallAgain())
@@ -105,12 +103,6 @@ def _final(operation: Operation, record: _Record, facts: OperationFacts) -> Step
     state = operation.command_state or "UNKNOWN"
     why = f"no new boot id within {seconds} s; the reboot command is {state}"
     return step_result(operation, facts.now, Outcome.FAILED if state == "FAILED" else Outcome.TIMED_OUT, why)
-
-
-def _is_under_way(operation: Operation, record: _Record, facts: OperationFacts) -> bool:
-    """Whether a call broke well before the deadline of the first one. Later calls do not extend it."""
-    left = ((record.first_deadline_at or operation.deadline_at) - facts.now).total_seconds()
-    return left > _BEGINS_LATER_SECONDS and not record.has_script_failed
 
 
 def _refresh(operation: Operation, ports: Ports) -> Operation:

@@ -18,6 +18,13 @@ from nodeheal.ports.commands import Command
 from nodeheal.services.saving import save_changed
 
 Change = Callable[[Operation], Operation]
+# A workflow's deadline begins before the function that stores the operation, which may take so long.
+_BEGINS_LATER = timedelta(seconds=60)
+
+
+def has_time_left(operation: Operation, first_deadline_at: datetime | None, now: datetime) -> bool:
+    """Whether a call broke well before the deadline of the first one. Later calls do not extend it."""
+    return (first_deadline_at or operation.deadline_at) - now > _BEGINS_LATER
 
 
 def plan_step(

@@ -17,7 +17,7 @@ from nodeheal.domain.fleet.machine import NO_ROOM, STOPPED_BY_CALL, Machine, Pow
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Handler, NextActDue, OperationFacts, VerbContext, read_node, step_result
-from nodeheal.operations.record import plan_step, update
+from nodeheal.operations.record import has_time_left, plan_step, update
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
 from nodeheal.services.saving import node_of
@@ -48,6 +48,7 @@ class _Record(Frozen):
     is_started_again: bool = False  # once in an operation: no endless loop
     left_boot_id: str = ""
     left_at: UtcTime | None = None
+    first_deadline_at: UtcTime | None = None  # of the first call, where one broke: later calls do not extend it
     machine_state: str = ""  # as EC2 said when it was last queried
     state_code: str = ""
     state_reason: str = ""
@@ -187,6 +188,10 @@ def _final(operation: Operation, record: _Record, facts: OperationFacts) -> Step
             why = f"{operation.node_id} is stopped; starting it"
             return step_result(operation, facts.now, Outcome.UNKNOWN, why, facts=CallAgain())
         return _not_started(operation, record, facts)
+    if has_time_left(operation, record.first_deadline_at, facts.now):
+        # Only the call failed. The machine is about to stop, or to come back, so it is not replaced.
+        why = "the stop and start may be under way; waiting for it"
+        return step_result(operation, facts.now, Outcome.UNKNOWN, why, facts=CallAgain())
     asked = "no new boot id" if record.left_at is not None else "it has not stopped"
     why = f"{asked} within {operation.step.decision.deadline_seconds} s; EC2 says {record.machine_state}"
     return step_result(operation, facts.now, Outcome.TIMED_OUT, why)
@@ -224,7 +229,13 @@ def _is_stopped_again(record: _Record) -> bool:
 
 def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
     request = operation.step
-    if isinstance(result.facts, CallAgain):
+    record = read_record(operation)
+    if isinstance(result.facts, CallAgain) and record.machine_state != "stopped":
+        first = record.first_deadline_at or operation.deadline_at
+        update(operation, ports, lambda operation: _with(operation, read_record(operation), first_deadline_at=first))
+        why = f"the stop and start of {operation.node_id} may be under way; waiting for it"
+        add_timeline_entry(request, ports, "stop-start-awaited", why)
+    elif isinstance(result.facts, CallAgain):
         update(operation, ports, lambda operation: _moved_on(operation, StopStartPhase.STOPPED, is_started_again=True))
         add_timeline_entry(request, ports, "start-again", f"{operation.node_id} is stopped; starting it")
     elif operation.state is OperationState.PLANNED and result.outcome is Outcome.FAILED:

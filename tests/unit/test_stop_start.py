@@ -175,10 +175,25 @@ def test_at_the_deadline_ec2_says_what_it_sees(it: Stopping, stage: str, told: s
     if stage == "start":
         it.has_stopped()
     it.becomes("stopping" if stage == "stop" else "running")
+    it.it.clock.advance(it.request.decision.deadline_seconds)
 
     seen = conclude(it.request, it.ports)
 
     assert (seen.outcome, told in seen.reason) == (Outcome.TIMED_OUT, True)
+
+
+def test_a_call_that_broke_early_is_made_again_until_the_first_deadline(it: Stopping) -> None:
+    it.calls()
+    it.becomes("stopping")
+    it.it.clock.advance(it.request.decision.deadline_seconds - 61)
+
+    early = conclude(it.request, it.ports)
+    it.calls("token-2")  # which begins its own deadline
+    it.it.clock.advance(61)
+    late = conclude(it.request, it.ports)
+
+    assert (early.outcome, early.facts, late.outcome) == (Outcome.UNKNOWN, CallAgain(), Outcome.TIMED_OUT)
+    assert (it.ordered, it.spent) == ([(A, Power.STOP)], 1)
 
 
 def test_a_step_that_never_began_gives_its_attempt_back(it: Stopping) -> None:
@@ -273,6 +288,7 @@ def test_a_boot_of_before_the_start_that_is_told_after_it_proves_nothing(it: Sto
     if told_by == "step":
         it.calls("token-2")
     still_open = it.is_open
+    it.it.clock.advance(it.request.decision.deadline_seconds)
     seen = conclude(it.request, it.ports)
 
     assert (still_open, seen.outcome) == (True, Outcome.TIMED_OUT)
