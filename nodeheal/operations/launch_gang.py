@@ -26,7 +26,7 @@ from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, free_nodes
 from nodeheal.services.jobs.job_replacement_node import release_candidates
 from nodeheal.services.jobs.runs import current_run, is_newer_than_fault, left_of
 from nodeheal.services.jobs.start_gang import abandon, job_of_others, record_run, start_ranks
-from nodeheal.services.recovery.reserve_attempt import why_no_attempt
+from nodeheal.services.recovery.reserve_attempt import reserve_or_why_not
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry
 
@@ -88,7 +88,7 @@ def _places(operation: Operation, job: Job, last: Run, world: VerbContext) -> tu
     if unfit:
         left_to = _left_to(request, [node for node, _ in unfit], ports)
         return [], _refused(operation, now, "; ".join(why for _, why in unfit), left_to)
-    spent = why_no_attempt(request, ports)
+    spent = reserve_or_why_not(request, ports)
     return nodes, _refused(operation, now, spent) if spent else None
 
 

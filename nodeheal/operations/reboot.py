@@ -15,7 +15,7 @@ from nodeheal.operations.handler import Handler, OperationFacts, VerbContext, re
 from nodeheal.operations.record import has_time_left, plan_step, send, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
-from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
+from nodeheal.services.recovery.reserve_attempt import give_attempt_back, reserve_for_node_or_why_not
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry, enter_state
 
@@ -40,7 +40,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
 def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     ports, request = world.ports, operation.step
     node, now = node_of(operation.node_id, ports), ports.clock()
-    why_not = why_not_act(node, request, ports)
+    why_not = reserve_for_node_or_why_not(node, request, ports)
     if why_not:
         give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.REFUSED, why_not)

@@ -35,7 +35,7 @@ from nodeheal.operations.handler import Handler, NextActDue, OperationFacts, Ver
 from nodeheal.operations.record import plan_step, update
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import nodes_of_gang
-from nodeheal.services.recovery.reserve_attempt import give_attempt_back, refund_attempt, why_not_act
+from nodeheal.services.recovery.reserve_attempt import give_attempt_back, refund_attempt, reserve_for_node_or_why_not
 from nodeheal.services.recovery.spares import claim_node, claim_spare, claimed_spare
 from nodeheal.services.saving import node_of
 from nodeheal.services.scheduling import may_keep_idle
@@ -153,7 +153,7 @@ def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     ports, request, record = world.ports, operation.step, read_record(operation)
     node, now = node_of(operation.node_id, ports), ports.clock()
     is_untouched = record.phase is ReplacementPhase.NOTHING_ASKED
-    why_not = why_not_act(node, request, ports, NodeState.QUARANTINED)
+    why_not = reserve_for_node_or_why_not(node, request, ports, NodeState.QUARANTINED)
     if why_not:
         if is_untouched:
             give_attempt_back(request, ports)

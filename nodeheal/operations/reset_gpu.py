@@ -23,7 +23,7 @@ from nodeheal.operations.handler import Answers, Handler, OperationFacts, VerbCo
 from nodeheal.operations.record import plan_step, read_printed, send_command, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
-from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
+from nodeheal.services.recovery.reserve_attempt import give_attempt_back, reserve_for_node_or_why_not
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry, enter_state
 
@@ -64,7 +64,7 @@ def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     why_not = _why_not_reset(request, ports)
     if why_not:
         return step_result(operation, now, Outcome.REFUSED, why_not)
-    why_not = why_not_act(node, request, ports)
+    why_not = reserve_for_node_or_why_not(node, request, ports)
     if why_not:
         give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.REFUSED, why_not)

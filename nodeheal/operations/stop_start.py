@@ -19,7 +19,7 @@ from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Handler, NextActDue, OperationFacts, VerbContext, read_node, step_result
 from nodeheal.operations.record import has_time_left, plan_step, update
 from nodeheal.ports import Ports
-from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
+from nodeheal.services.recovery.reserve_attempt import give_attempt_back, reserve_for_node_or_why_not
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry, enter_state
 
@@ -71,7 +71,7 @@ def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     ports, request, record = world.ports, operation.step, read_record(operation)
     node, now = node_of(operation.node_id, ports), ports.clock()
     if record.phase is StopStartPhase.NOTHING_ASKED:
-        why_not = why_not_act(node, request, ports)
+        why_not = reserve_for_node_or_why_not(node, request, ports)
         if why_not:
             give_attempt_back(request, ports)
             return step_result(operation, now, Outcome.REFUSED, why_not)

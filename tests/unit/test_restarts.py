@@ -15,7 +15,7 @@ from nodeheal.domain.recovery.attempt_budget import attempts_text
 from nodeheal.domain.recovery.decide import _escalate_repeated_lone_hangs
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.operations.steps import launch_gang
-from nodeheal.services.recovery.reserve_attempt import why_no_attempt
+from nodeheal.services.recovery.reserve_attempt import reserve_or_why_not
 from tests.support.builders import ACT, NOW, stored_job, stored_run, xid
 from tests.support.incident_steps import LLAMA, A, Incident
 from tests.support.jobs import ecs_job
@@ -113,7 +113,7 @@ def test_a_restart_is_reserved_in_the_jobs_own_limits_beside_the_policys() -> No
     it = submitted()
 
     request = it.request()
-    refused = why_no_attempt(request, it.ports)
+    refused = reserve_or_why_not(request, it.ports)
 
     assert [r.scope for r in request.decision.reserve] == ["job#llama", "job#llama/1/window", "job#llama/1/total"]
     assert refused == ""
@@ -125,7 +125,7 @@ def test_a_restart_is_reserved_in_the_jobs_own_limits_beside_the_policys() -> No
 def test_the_jobs_own_limit_refuses_and_gives_the_policys_back(limits: dict[str, int], setting: str) -> None:
     it = submitted(**limits)
 
-    refused = why_no_attempt(it.request(), it.ports)
+    refused = reserve_or_why_not(it.request(), it.ports)
 
     assert f"(the job's own {setting}) are spent" in refused
     for scope in ("job#llama", "job#llama/1/window", "job#llama/1/total"):

@@ -13,7 +13,7 @@ from nodeheal.contract.vocabulary import IncidentState, NodeState, Step
 from nodeheal.domain.faults.correlation import CommonCause
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
-from nodeheal.domain.recovery.ending import ended, left_by_incident
+from nodeheal.domain.recovery.ending import incident_at_end, left_by_incident
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.recovery.situation import Situation
 from nodeheal.domain.recovery.timeline import TimelineEntry, decision_entry, result_entry
@@ -183,7 +183,7 @@ def effects_of_turn(
 
 def effects_of_ending(situation: Situation, decision: Decision, now: datetime) -> list[EndingEffect]:
     """Returns what is done when an incident ends. Emails come last; one that is sent again is dropped by its key."""
-    history, run, incident = situation.history, situation.run, ended(situation.history, decision, now)
+    history, run, incident = situation.history, situation.run, incident_at_end(situation.history, decision, now)
     assert situation.node is not None
     node_after = left_by_incident(situation.node, situation, decision, now)
     # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.

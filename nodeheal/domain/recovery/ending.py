@@ -12,7 +12,7 @@ from nodeheal.domain.recovery.incident import History, Incident, fingerprint
 from nodeheal.domain.recovery.situation import Situation
 
 
-def ended(history: History, decision: Decision, now: datetime) -> Incident:
+def incident_at_end(history: History, decision: Decision, now: datetime) -> Incident:
     """Returns the incident as its last decision ends it. Raises ValueError for a decision that ends nothing."""
     ending = decision.ending
     if ending is None:

@@ -25,7 +25,7 @@ from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.pool_size import slots_of
 from nodeheal.services.recovery.queue import wake_queue
-from nodeheal.services.recovery.reserve_attempt import why_no_attempt
+from nodeheal.services.recovery.reserve_attempt import reserve_or_why_not
 from nodeheal.services.recovery.wait_for_news import bring_news, wait_for_news, waiting_for_news
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
@@ -207,7 +207,7 @@ class Replay:
         if decision.ending is not None:
             return end_incident(asked, self._ports, self._policy)
         if decision.reserve:
-            spent = why_no_attempt(asked, self._ports)
+            spent = reserve_or_why_not(asked, self._ports)
             if spent:
                 self.result.attempts_refused.append(self._decided(asked, spent))
                 return self._result(decision, Outcome.REFUSED, spent)

@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.fleet.unmanaged_tasks import not_restarted_text, stopped_tasks
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.effects import effects_of_ending
-from nodeheal.domain.recovery.ending import ended
+from nodeheal.domain.recovery.ending import incident_at_end
 from nodeheal.domain.recovery.situation import Situation
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.carry_out import carry_out_ending
@@ -30,7 +30,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     Raises ValueError for a decision that ends nothing.
     """
     history = ports.incidents.history(request.incident_id)
-    ended(history, request.decision, ports.clock())  # before anything is done
+    incident_at_end(history, request.decision, ports.clock())  # before anything is done
     if stopped_tasks(history.timeline):
         # What is around the incident does not matter to them: the next lines read it.
         restart_unmanaged_tasks(request, Situation(history, policy), ports)

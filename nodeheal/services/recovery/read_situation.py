@@ -37,7 +37,9 @@ def read_situation(history: History, ports: Ports, policy: RecoveryPolicy) -> Si
 
 
 def read_ending(history: History, ports: Ports, policy: RecoveryPolicy) -> Situation:
-    """Returns the incident with what its end needs to know: its node, and how its job stands. Raises NotFound."""
+    """Returns the incident with what its end needs to know: its node, and how its job stands; of the rest of the
+    context nothing is read. Raises NotFound.
+    """
     node = node_of(history.incident.node_id, ports)
     job, run = current_run(history.incident.job_id, ports)
     context = replace(history.context, job_is_running=is_running(job, run, history.incident, ports))

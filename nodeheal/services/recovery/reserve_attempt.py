@@ -10,7 +10,7 @@ from nodeheal.services.recovery.new_node_places import has_place
 from nodeheal.services.steps import add_timeline_entry
 
 
-def why_not_act(node: Node, request: StepRequest, ports: Ports, *more_states: NodeState) -> str:
+def reserve_for_node_or_why_not(node: Node, request: StepRequest, ports: Ports, *more_states: NodeState) -> str:
     """Returns why a destructive step must not run: it needs our isolation, a slot and an attempt. Empty: it may.
 
     Every destructive service asks, whatever the workflow did before. `more_states`: where a repeated call may find it.
@@ -20,10 +20,10 @@ def why_not_act(node: Node, request: StepRequest, ports: Ports, *more_states: No
         return f"{node.node_id} is {node.state} and not isolated by {request.incident_id}"
     if node.node_id not in ports.pools.holders(node.pool) and not has_place(node, ports):
         return f"{node.node_id} holds no slot of pool {node.pool}'s disruption budget"
-    return why_no_attempt(request, ports)
+    return reserve_or_why_not(request, ports)
 
 
-def why_no_attempt(request: StepRequest, ports: Ports) -> str:
+def reserve_or_why_not(request: StepRequest, ports: Ports) -> str:
     """Reserve the attempts of this turn; empty: they are reserved. Asking again for the same turn spends nothing."""
     granted, attempts = _reserve(request, ports)
     if not granted:

@@ -62,7 +62,7 @@ def test_a_repeated_call_asks_for_the_next_act(
     ports: Ports, monkeypatch: pytest.MonkeyPatch, phase: StopStartPhase, has_stopped: bool, state: str, asked: Power
 ) -> None:
     power = found(ports, monkeypatch, state)
-    monkeypatch.setattr(stop_start, "why_not_act", unwanted)  # the attempt is reserved once
+    monkeypatch.setattr(stop_start, "reserve_for_node_or_why_not", unwanted)  # the attempt is reserved once
 
     stop_start.HANDLER.start(stopping(ports, phase, has_stopped=has_stopped), VerbContext(ports, ACT))
 
@@ -273,7 +273,7 @@ def test_a_replacement_that_may_not_go_on_costs_an_attempt_where_something_was_a
     ports: Ports, monkeypatch: pytest.MonkeyPatch, phase: Replacing
 ) -> None:
     back: list[object] = []
-    monkeypatch.setattr(replacement, "why_not_act", lambda *_: "the pool is paused")
+    monkeypatch.setattr(replacement, "reserve_for_node_or_why_not", lambda *_: "the pool is paused")
     monkeypatch.setattr(replacement, "give_attempt_back", lambda *given: back.append(given))
 
     result = replacement.HANDLER.start(replacing(ports, phase=phase), VerbContext(ports, ACT))
