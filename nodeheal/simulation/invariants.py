@@ -223,7 +223,8 @@ def nothing_is_done_without_a_yes(state: Seen, act: NodeAction) -> Iterator[Viol
     if any(event.code == OPERATOR_REQUEST for event in history.events):
         return
     yeses = [turn.decision.action for turn in history.turns if _is_a_yes(turn)]
-    if not any(action in asked_for for action in yeses):
+    # An isolation that is all that is left, since the resets are spent, is asked for by its own name.
+    if not any(action in actions for action in yeses):
         text = f"{act.verb}, and nobody has said yes to it"
         yield Violation(act.at, nothing_is_done_without_a_yes.__name__, act.node_id, text)
 

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.steps import AttemptLimit
-from nodeheal.contract.vocabulary import Action, Ending, Provider
+from nodeheal.contract.vocabulary import Action, Ending, Provider, SchedulerKind
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.simulation import invariants
 from nodeheal.simulation.faults import kinds
 from nodeheal.simulation.hazards import Died
+from nodeheal.simulation.schedules import run_schedule
 from nodeheal.simulation.world import SimulatedPool
 from tests.simulation.branches import BRANCHES, NO_RESTART, ONLY_REBOOTS, every_action_is_allowed
 from tests.simulation.builders import HOUR, NVLINK
@@ -175,6 +176,11 @@ def test_a_gang_that_is_ended_where_nodeheal_may_not_is_named(
 
     assert whole.watch.violations == []
     assert told in {(one.invariant, one.text) for one in without.watch.violations}
+
+
+def test_a_yes_to_an_isolation_that_is_all_that_is_left_is_one() -> None:
+    # Its pool asks before a reset, and only observes otherwise. The resets are spent: only the isolation is asked for.
+    assert run_schedule(6_000_569, SchedulerKind.SLURM, resets=True).violations == []
 
 
 def _limit(action: Action, often: int) -> AttemptLimit:
