@@ -38,12 +38,14 @@ def _start(operation: Operation, world: VerbContext) -> Operation:
 
 
 def _observe(operation: Operation, facts: GangFacts) -> JobResult | None:
-    """END, or CHECK where the job has not ended."""
+    """END; or CHECK, where the job has not ended; or CHOOSE, where what has stopped was of an earlier submission."""
     request, record = operation.job_request, record_of(operation)
     if not record.is_asked or ranks_left(record, facts.run):
         return None
     run = facts.run if record.run else None
     then = Next.END if request.ending is not None else Next.CHECK
+    if then is Next.CHECK and run is not None and facts.job is not None and facts.job.has_left(run):
+        return job_step_result(request, facts.now, JobStep.STOP, Next.CHOOSE, request.reason, nodes=())
     fields: dict[str, Any] = {"nodes": tuple(task.node_id for task in run.tasks) if run else request.nodes}
     fields["run"] = run.number if run else None
     if then is Next.CHECK and facts.job is not None:

@@ -69,6 +69,7 @@ class Run:
     last_step: int | None = None  # the last one that it has said to have taken
     running_since: datetime | None = None  # when the last of its ranks was seen running
     ended_at: datetime | None = None  # when the first of its ranks was seen to stop
+    submission: int = 0  # of the job, that it belongs to; 0: it is of a release that did not write that down
     version: int = 0
 
     @property
@@ -183,6 +184,10 @@ class Job:
     def knows_where_to_go_on(self) -> bool:
         """Whether the newest checkpoint is known: it was looked for after the last run's end, and nothing ran since."""
         return self.found is not None and self.found.after_run == self.current_run > 0
+
+    def has_left(self, run: Run) -> bool:
+        """Whether the run is of an earlier submission."""
+        return 0 < run.submission < self.submission
 
     @property
     def waits_for_a_human(self) -> bool:

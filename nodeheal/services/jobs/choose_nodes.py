@@ -9,6 +9,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.placement import Placement
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.operations.gang import where_they_are
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import (
     call_next_job,
@@ -26,6 +27,7 @@ from nodeheal.services.jobs.job_steps import (
     save_job,
     stop_if_wanted,
 )
+from nodeheal.services.jobs.runs import may_write
 
 
 def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> JobResult:
@@ -35,6 +37,9 @@ def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     stopped = stop_if_wanted(request, JobStep.CHOOSE, job, ports)
     if stopped is not None:
         return stopped
+    left = _left_by_earlier_submission(job, ports)
+    if left:
+        return job_result(request, JobStep.CHOOSE, Next.STOP, f"{left} of an earlier submission still runs", ports)
     held = _hold_directory(job, ports)
     if held:
         return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, held, ports, Trouble.DIRECTORY_TAKEN)
@@ -51,6 +56,14 @@ def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
         return later.model_copy(update={"nodes": ()})
     call_next_job(job.pool, ports)  # there may be enough for the next in line, too
     return _chosen(request, job, placement.nodes, ports, policy)
+
+
+def _left_by_earlier_submission(job: Job, ports: Ports) -> str:
+    """The ranks that a workflow which broke has left running, in words: the job would wait for their nodes for ever."""
+    run = ports.jobs.get_run(job.job_id, job.current_run) if job.current_run else None
+    if run is None or not job.has_left(run):
+        return ""
+    return where_they_are([task for task in run.tasks if may_write(task, ports)])
 
 
 def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports, policy: RecoveryPolicy) -> JobResult:

@@ -35,6 +35,7 @@ def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
         resumed_from=checkpoint.path if checkpoint else "",
         resumed_step=checkpoint.step if checkpoint else None,
         resumed_written_at=checkpoint.written_at if checkpoint else None,
+        submission=job.submission,
     )
     known = ports.jobs.get_run(job.job_id, number)
     if known is None and not ports.jobs.save_run(run):
