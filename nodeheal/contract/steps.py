@@ -144,7 +144,7 @@ class StepRequest(Frozen):
 
 
 class DecidedResult(StepResult):
-    """The result of a wait whose end already decided the next step: the workflow need not ask for it."""
+    """The result of a step with the next decision, which the workflow need not ask for."""
 
     next: Decision
 

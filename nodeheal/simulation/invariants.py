@@ -25,6 +25,7 @@ from nodeheal.contract.vocabulary import (
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.pause import Pause
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_tasks import tasks_not_restarted
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.decision_context import node_scope
@@ -289,11 +290,14 @@ def a_job_is_requeued_once(state: Seen, before: Collection[Requeue], requeue: Re
 
 def requeued_jobs_run_again(state: Seen, requeue: Requeue) -> Iterator[Violation]:
     """A requeued job does not wait while enough nodes idle that nodeheal has resumed: its cluster can use them. A gang
-    of Kubernetes whose pods have not ended in time stays suspended until its incident ends.
+    of Kubernetes whose pods have not ended in time stays suspended until its incident ends, and for a human where its
+    API server does not answer then either: the ending names it.
     """
     job = state.cluster.jobs.get(requeue.job_id) if state.cluster is not None else None
-    if job is not None and job.suspended_by and state.incidents.incidents[requeue.incident_id].state in LIVE:
-        return
+    if job is not None and job.suspended_by:
+        left = {task.task_id for task in tasks_not_restarted(state.incidents.history(requeue.incident_id).timeline)}
+        if state.incidents.incidents[requeue.incident_id].state in LIVE or job.job_id in left:
+            return
     room = [node.node_id for node in state.nodes.nodes.values() if _has_room(state, node)]
     has_waited = job is not None and job.is_waiting and state.agenda.now - job.not_before > _TO_GIVE_BACK_SECONDS
     if job is not None and has_waited and job.size <= len(room):

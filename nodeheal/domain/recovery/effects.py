@@ -1,6 +1,6 @@
 """What is done about a decision, as data: each effect, and the one order in which they are carried out.
 
-Each may be carried out twice. A call that breaks off is repeated as a whole, from a new situation. An effect stands in
+Each may be carried out twice, but for the record of the turn, which says that it is there. A call that breaks off is repeated as a whole, from a new situation. An effect stands in
 a list where its decision asks for it; what carries it out looks whether there is anything to do.
 """
 

@@ -1,7 +1,8 @@
 """Ends an incident.
 
-The workflow calls it once, after the decision that ends the incident. Where the call breaks off, the state's `Retry`
-repeats it as a whole; where that fails, operators are paged and the incident is marked as escalated.
+The workflow calls it once, after the decision that ends the incident. Where AWS or another writer breaks the
+call off, the state's `Retry` repeats it as a whole; at any other error operators are paged, and the incident is marked
+as escalated.
 
 1. Tasks of others that were stopped for the recovery are started again, each once; the timeline says which.
 2. The situation is read.
