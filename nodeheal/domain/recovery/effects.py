@@ -1,7 +1,8 @@
 """What is done about a decision, as data: each effect, and the one order in which they are carried out.
 
-Each may be carried out twice, but for the record of the turn, which says that it is there. A call that breaks off is repeated as a whole, from a new situation. An effect stands in
-a list where its decision asks for it; what carries it out looks whether there is anything to do.
+Each may be carried out twice, but for the record of the turn, which says that it is there. A call that breaks off is
+repeated as a whole, from a new situation. An effect stands in a list where its decision asks for it; what carries it
+out looks whether there is anything to do.
 """
 
 from dataclasses import dataclass, replace
