@@ -1,0 +1,113 @@
+"""How a run trains on a node: what its agent has read in the progress files of the ranks, as a heartbeat carries it.
+
+A machine may write anything there. `read_training` takes what has the form, and leaves out the rest.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+TEXT_CHARACTERS = 512  # a heartbeat of at most a kilobyte costs one write
+LATEST = 1e11  # seconds since the epoch: the year 5138
+_RUN = re.compile(r"(?P<run>[a-z0-9-]{1,63}/[0-9]{1,9})=(?P<step>[0-9]{1,18})")
+
+
+@dataclass(frozen=True)
+class NodeTraining:
+    """The ranks of a run on one node. Seconds and losses are medians; `usual_…`: of the run so far, without its warm-up
+    and the last ten minutes; `…_spread`: robust standard deviation of that.
+    """
+
+    run: str  # JOB/RUN
+    step: int  # the last that a rank has done
+    at: float | None = None  # when, in seconds since the epoch, by the node's clock
+    ranks: int | None = None  # of this node, that write progress
+    step_seconds: float | None = None  # of the last ten minutes, pauses left out
+    usual_step_seconds: float | None = None
+    step_spread: float | None = None
+    compute_seconds: float | None = None  # own work in a step, without waiting for others: the median of the ranks
+    slowest_compute_seconds: float | None = None  # of the rank whose own work takes longest
+    slowest_rank: int | None = None  # its local rank
+    behind_step: int | None = None  # the last step of the rank that has done fewest
+    behind_rank: int | None = None  # its local rank
+    loss: float | None = None  # of the last steps; not a number where one of them is not finite
+    usual_loss: float | None = None
+    loss_spread: float | None = None
+    saved_step: int | None = None  # of the last checkpoint
+    saved_at: float | None = None  # when it was written
+    pause: str | None = None  # what the job is at between two steps: `evaluation`, `checkpoint`
+
+
+_KEYS = {
+    "at": "t",
+    "ranks": "n",
+    "step_seconds": "s",
+    "usual_step_seconds": "us",
+    "step_spread": "ss",
+    "compute_seconds": "c",
+    "slowest_compute_seconds": "sc",
+    "slowest_rank": "sr",
+    "behind_step": "b",
+    "behind_rank": "br",
+    "loss": "l",
+    "usual_loss": "ul",
+    "loss_spread": "ls",
+    "saved_step": "k",
+    "saved_at": "kt",
+    "pause": "p",
+}
+_FIELDS = {key: name for name, key in _KEYS.items()}
+_WHOLE = frozenset(field.name for field in fields(NodeTraining) if field.type == (int | None))
+_SIGNED = frozenset({"loss", "usual_loss"})
+
+
+def write_training(trainings: Iterable[NodeTraining]) -> str:
+    """Return the text of a heartbeat: `JOB/RUN=STEP;KEY=VALUE…`, separated by commas. Runs that have no room are left
+    out, the last first.
+    """
+    text = ""
+    for training in trainings:
+        values = ((key, getattr(training, name)) for name, key in _KEYS.items())
+        parts = [f"{training.run}={training.step}", *(f"{key}={_shown(key, v)}" for key, v in values if v is not None)]
+        longer = f"{text},{';'.join(parts)}" if text else ";".join(parts)
+        if len(longer) > TEXT_CHARACTERS:
+            break
+        text = longer
+    return text
+
+
+def read_training(text: str) -> dict[str, NodeTraining]:
+    """Return what a heartbeat says, by run. A run or a value that has not its form is left out."""
+    trainings: dict[str, NodeTraining] = {}
+    for part in text[:TEXT_CHARACTERS].split(","):
+        begin, *rest = part.split(";")
+        match = _RUN.fullmatch(begin)
+        if match is not None:
+            pairs = (item.partition("=") for item in rest)
+            values = {_FIELDS[key]: _value(_FIELDS[key], value) for key, _, value in pairs if key in _FIELDS}
+            trainings[match["run"]] = NodeTraining(match["run"], int(match["step"]), **values)
+    return trainings
+
+
+def _shown(key: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return re.sub(r"[^a-z]", "", value.lower())[:16]
+    if key in {"t", "kt"}:
+        return f"{value:.1f}"
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _value(name: str, text: str) -> "float | str | None":
+    """Return the value of this field; None where the text is none."""
+    if name == "pause":
+        return text if re.fullmatch(r"[a-z]{1,16}", text) else None
+    if name in _WHOLE:
+        return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if not math.isfinite(value):
+        return math.nan if name == "loss" else None
+    return value if name in _SIGNED or 0 <= value <= LATEST else None
