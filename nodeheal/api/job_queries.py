@@ -8,6 +8,7 @@ from nodeheal.api.job_list import job_row
 from nodeheal.api.job_views import (
     AdviceView,
     CheckpointRow,
+    JobFindingRow,
     JobIncidentRow,
     JobView,
     LinkedJob,
@@ -23,6 +24,7 @@ from nodeheal.domain.humanize import in_hours
 from nodeheal.domain.jobs.checkpoint_advice import advice_of
 from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.job_findings import NotedFinding
 from nodeheal.domain.jobs.lost_work import lost_work_text, start_text
 from nodeheal.domain.jobs.restarts import limit_of_application
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -86,6 +88,7 @@ def job(
         advice=AdviceView.model_validate(
             advice_of(record, known, incidents, now, lived_beside(record, ports)), from_attributes=True
         ),
+        findings=tuple(map(_finding, ports.job_notes.findings(job_id, record.current_run))),
         runs=tuple(_runs(record, known[-RUNS_SHOWN:])),
         incidents=tuple(map(_incident, incidents)),
     )
@@ -104,6 +107,17 @@ def standing(ahead: Sequence[Standing]) -> tuple[StandingRow, ...]:
     """Return the rows of jobs that get nodes before another."""
     return tuple(
         StandingRow(job=other.job_id, since=other.since, priority=other.priority, nodes=other.nodes) for other in ahead
+    )
+
+
+def _finding(noted: NotedFinding) -> JobFindingRow:
+    finding = noted.finding
+    return JobFindingRow(
+        kind=finding.kind,
+        text=finding.text,
+        since=noted.since,
+        over_at=noted.over_at,
+        nodes=tuple(suspect.node_id for suspect in finding.suspects),
     )
 
 

@@ -3,7 +3,7 @@
 from nodeheal.api.base_view import Time, View
 from nodeheal.api.views import JobListRow
 from nodeheal.contract.job_spec import Checkpoints, RestartLimits
-from nodeheal.contract.vocabulary import ActKind, Ending, IncidentState, Trouble
+from nodeheal.contract.vocabulary import ActKind, Ending, IncidentState, JobFindingKind, Trouble
 
 
 class StandingRow(View):
@@ -152,12 +152,22 @@ class AdviceView(View):
     account: AccountView
 
 
+class JobFindingRow(View):
+    """What is, or was, wrong with how the job trains. `nodes`: those with a rank that is a suspect."""
+
+    kind: JobFindingKind
+    text: str
+    since: Time
+    over_at: Time | None
+    nodes: tuple[str, ...]
+
+
 class JobView(JobListRow):
     """A job with what surrounds it. `waits_for`: what has to happen before it goes on; `-`: nothing.
 
     `need`: what its owner is to do about a job that is down, and `acts`: what answers it; empty: nobody has to act.
     `in_line`: `in_line_before` in words. `runs`: the newest, oldest first. `incidents`: those of this submission, the
-    newest first.
+    newest first. `findings`: what is wrong with how its newest run trains.
     """
 
     cluster: str
@@ -178,6 +188,7 @@ class JobView(JobListRow):
     in_line_before: tuple[StandingRow, ...]
     restarts: RestartsView
     advice: AdviceView
+    findings: tuple[JobFindingRow, ...]
     runs: tuple[RunRow, ...]
     incidents: tuple[JobIncidentRow, ...]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from nodeheal.api.job_views import JobView, LinkedJob, LinkedJobIncident, RankRow, RunRow
+from nodeheal.api.job_views import JobFindingRow, JobView, LinkedJob, LinkedJobIncident, RankRow, RunRow
 from nodeheal.cli.job_list import progress_text
 from nodeheal.contract.vocabulary import ActKind
 from nodeheal.domain.humanize import counted, in_hours
@@ -21,6 +21,7 @@ def as_text(view: LinkedJob, wrote: Sequence[str] = ()) -> list[str]:
         *stop,
         *_needed(view),
         *([f"Progress    {progress_text(view)}"] if view.step is not None else []),
+        *_findings(view.findings),
         *([f"Waits for   {view.waits_for}"] if view.waits_for != view.summary else []),
         *([f"In line     {view.in_line}"] if view.in_line else []),
         f"Pool        {view.pool} (cluster {view.cluster}), {_wants(view)}",
@@ -35,6 +36,14 @@ def as_text(view: LinkedJob, wrote: Sequence[str] = ()) -> list[str]:
         *wrote,
         *_runs(view.runs),
         *_incidents(view.incidents),
+    ]
+
+
+def _findings(rows: Sequence[JobFindingRow]) -> list[str]:
+    """A line for each thing that is wrong with how it trains, or was."""
+    return [
+        f"Training    {row.text}; since {_at(row.since)}" + (f", over since {_at(row.over_at)}" if row.over_at else "")
+        for row in rows
     ]
 
 

@@ -254,6 +254,7 @@ HARDWARE_SK = "hardware"  # what the node has last reported of its parts
 HISTORY_PREFIX = "h#"  # a fault that led to no incident
 RUN_PREFIX = "run#"
 CHECK_PREFIX = "check#"
+FINDING_PREFIX = "finding#"
 
 
 # The table of heartbeats, apart from the other: a node may write one item there. -------------------------------------
@@ -371,6 +372,11 @@ def attempts_sk(group: str) -> str:
 def run_sk(number: int) -> str:
     """Sort key of one run of a job; zero-padded so that runs sort in order."""
     return f"{RUN_PREFIX}{number:06d}"
+
+
+def findings_prefix(number: int) -> str:
+    """Return how the sort keys of what is wrong with this run begin."""
+    return f"{FINDING_PREFIX}{number:06d}#"
 
 
 def job_execution(job_id: str, submission: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 TEXT_CHARACTERS = 512  # a heartbeat of at most a kilobyte costs one write
-LATEST = 1e11  # seconds since the epoch: the year 5138
+LONGEST_SECONDS = 1e9  # thirty years
 _RUN = re.compile(r"(?P<run>[a-z0-9-]{1,63}/[0-9]{1,9})=(?P<step>[0-9]{1,18})")
 
 
@@ -21,7 +21,7 @@ class NodeTraining:
 
     run: str  # JOB/RUN
     step: int  # the last that a rank has done
-    at: float | None = None  # when, in seconds since the epoch, by the node's clock
+    idle_seconds: float | None = None  # since then, when the heartbeat was sent
     ranks: int | None = None  # of this node, that write progress
     step_seconds: float | None = None  # of the last ten minutes, pauses left out
     usual_step_seconds: float | None = None
@@ -35,12 +35,12 @@ class NodeTraining:
     usual_loss: float | None = None
     loss_spread: float | None = None
     saved_step: int | None = None  # of the last checkpoint
-    saved_at: float | None = None  # when it was written
+    saved_seconds: float | None = None  # since it was written, when the heartbeat was sent
     pause: str | None = None  # what the job is at between two steps: `evaluation`, `checkpoint`
 
 
 _KEYS = {
-    "at": "t",
+    "idle_seconds": "t",
     "ranks": "n",
     "step_seconds": "s",
     "usual_step_seconds": "us",
@@ -54,7 +54,7 @@ _KEYS = {
     "usual_loss": "ul",
     "loss_spread": "ls",
     "saved_step": "k",
-    "saved_at": "kt",
+    "saved_seconds": "kt",
     "pause": "p",
 }
 _FIELDS = {key: name for name, key in _KEYS.items()}
@@ -110,4 +110,4 @@ def _value(name: str, text: str) -> "float | str | None":
         return None
     if not math.isfinite(value):
         return math.nan if name == "loss" else None
-    return value if name in _SIGNED or 0 <= value <= LATEST else None
+    return value if name in _SIGNED or 0 <= value <= LONGEST_SECONDS else None

@@ -281,6 +281,19 @@ class Phase(_Word):
     STOPPED = "STOPPED"  # the job was stopped for a recovery
     RUNS_AGAIN = "RUNS_AGAIN"  # the job was started again
     HANDED_OVER = "HANDED_OVER"  # the job is down, and a human must bring it back
+    TRAINS_BADLY = "TRAINS_BADLY"  # the job runs, and trains slowly, wrongly or not at all
+
+
+class JobFindingKind(_Word):
+    """What is wrong with how a job trains."""
+
+    HUNG = "HUNG"  # no rank takes a step
+    NO_FIRST_STEP = "NO_FIRST_STEP"  # its ranks run, and have not taken one yet
+    NO_CHECKPOINT = "NO_CHECKPOINT"  # it has written none for several of its intervals
+    SLOWER = "SLOWER"  # its steps take longer than they usually do
+    SLOW_RANK = "SLOW_RANK"  # the own work of a rank takes longer than that of the others
+    LOSS_NOT_FINITE = "LOSS_NOT_FINITE"  # its loss is not a number
+    LOSS_ROSE = "LOSS_ROSE"  # its loss is far above its median
 
 
 class ChannelKind(_Word):

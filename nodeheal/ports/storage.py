@@ -14,6 +14,7 @@ from nodeheal.domain.fleet.node_order import ClusterOrders
 from nodeheal.domain.fleet.pause import Pause, Pauses
 from nodeheal.domain.fleet.pool import Census, Pool
 from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
+from nodeheal.domain.jobs.job_findings import NotedFinding
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery.decision_context import Observation
@@ -224,6 +225,12 @@ class JobNotes(Protocol):
 
     def hang_of(self, run: str) -> Hang | None:
         """The newest hang of this run (strongly consistent), or None."""
+
+    def note_finding(self, finding: NotedFinding) -> None:
+        """Write down how a run trains badly; of a kind the newest holds."""
+
+    def findings(self, job_id: str, run: int) -> Sequence[NotedFinding]:
+        """What is written down of this run, by kind (strongly consistent)."""
 
     def hold(self, directory: str, job_id: str) -> str:
         """Take the checkpoint directory for the job, with all that lies in it and above it, unless another job has one

@@ -19,6 +19,7 @@ from nodeheal.services.intake.heartbeats import merge_heartbeats, record_missed_
 from nodeheal.services.intake.liveness import LivenessResult, page_mass_silence, probe_silent_nodes
 from nodeheal.services.intake.new_nodes import diagnose_new_nodes
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
+from nodeheal.services.jobs.look_at_training import look_at_training
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.notify.compose_records_back import compose_records_back
 from nodeheal.services.notify.deliver_notification import report_storm
@@ -59,6 +60,7 @@ class Swept:
     woken: list[str] = field(default_factory=list)
     new_nodes: list[str] = field(default_factory=list)  # that are diagnosed before they serve
     jobs: list[str] = field(default_factory=list)  # whose start was lost, or that left marks behind
+    slow_jobs: list[str] = field(default_factory=list)  # whose owner was told how they train
     ranks: list[str] = field(default_factory=list)  # tasks whose new state no event had reported
     left_waiting: list[str] = field(default_factory=list)  # pools that the next run begins with: the time was up
     storms: list[str] = field(default_factory=list)  # minutes in which more happened than was sent
@@ -84,6 +86,7 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     pools, begun_at = sorted({*ports.fleet_index.pools(), *policy.pools}), ports.clock()
     done.storms = report_storm(ports)
     _see_to_pools(pools, begun_at + timedelta(seconds=DUE_SECONDS), done, ports, policy)
+    heartbeats: Mapping[str, Heartbeat] = {}
     try:
         heartbeats = ports.heartbeats.newest() if policy.silence.enabled else {}
         _look_over(pools, heartbeats, begun_at + timedelta(seconds=RUN_SECONDS), done, ports, policy)
@@ -91,6 +94,7 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     except NotAccepted as error:
         done.unfinished = str(error)  # "not now" from a service: the next run asks again
     try:
+        done.slow_jobs = look_at_training(pools, heartbeats, ports, policy.slow_jobs)
         done.ranks = ask_after_ranks(pools, ports)
     except UNTRUE as error:
         done.broken.append(error)

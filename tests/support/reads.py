@@ -9,6 +9,7 @@ READS = frozenset(
         "describe",
         "find",
         "find_ranks",
+        "findings",
         "folded",
         "get",
         "get_run",

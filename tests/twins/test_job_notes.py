@@ -8,8 +8,9 @@ import pytest
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes
 from nodeheal.contract.job_spec import PARTS_AT_MOST
-from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.contract.vocabulary import JobFindingKind, JobState, Outcome
 from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Hang, Job, Run
+from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, Suspect
 from nodeheal.ports import Ports
 from tests.support.builders import NOW
 from tests.support.dynamo_tables import clock, ports
@@ -94,6 +95,18 @@ def test_the_newest_hang_of_a_run_is_known(ports: Ports) -> None:
 
     assert ports.job_notes.hang_of("llama/1") == Hang("llama/1", "mi-2", "inc-2", NOW)
     assert ports.job_notes.hang_of("llama/2") is None
+
+
+def test_what_is_wrong_with_a_run_is_kept_by_kind_and_only_of_that_run(ports: Ports) -> None:
+    suspects = (Suspect("mi-1", 3, 1.25),)
+    slow = NotedFinding(JobFinding("llama", 2, JobFindingKind.SLOW_RANK, 1.25, 0.8, 500, suspects), NOW)
+    hung = NotedFinding(JobFinding("llama", 2, JobFindingKind.HUNG, 90.0, 1.0, 500), NOW, over_at=NOW)
+    other = NotedFinding(JobFinding("llama", 1, JobFindingKind.HUNG, 90.0, 1.0), NOW)
+    for each in (slow, hung, other, replace(slow, announced_at=NOW)):
+        ports.job_notes.note_finding(each)
+
+    assert list(ports.job_notes.findings("llama", 2)) == [hung, replace(slow, announced_at=NOW)]
+    assert ports.job_notes.findings("gpt", 2) == []
 
 
 def test_the_first_answer_to_a_request_holds(ports: Ports) -> None:

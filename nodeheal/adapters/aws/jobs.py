@@ -16,8 +16,9 @@ from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.directory_lease import lease_ancestors, lease_path
 from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
+from nodeheal.domain.jobs.job_findings import NotedFinding
 
-ANSWER_DAYS = 90  # kept to explain later why a node was not chosen
+ANSWER_DAYS = 90  # kept to explain later why a node was not chosen, or a job was slow
 HANG_DAYS = 1  # all nodes of a gang report a hang within minutes
 _HOLD_TRIES = 3  # The conflicting job may have released the directory before it was looked up.
 logger = logging.getLogger(__name__)
@@ -98,6 +99,16 @@ class DynamoJobNotes:
     def hang_of(self, run: str) -> Hang | None:
         item = self._table.get(names.hang_pk(run), names.HANG_SK)
         return from_item(Hang, item) if item else None
+
+    def note_finding(self, finding: NotedFinding) -> None:
+        sort_key = f"{names.findings_prefix(finding.finding.run)}{finding.finding.kind}"
+        expires = finding.since + timedelta(days=ANSWER_DAYS)
+        keys = {"pk": names.job_pk(finding.finding.job_id), "sk": sort_key}
+        self._table.put(to_item({**keys, **fields_of(finding), names.TTL_ATTRIBUTE: int(expires.timestamp())}))
+
+    def findings(self, job_id: str, run: int) -> Sequence[NotedFinding]:
+        items = self._table.query(names.job_pk(job_id), names.findings_prefix(run))
+        return [from_item(NotedFinding, item) for item in items]
 
     def hold(self, directory: str, job_id: str) -> str:
         path, above = lease_path(directory), lease_ancestors(directory)

@@ -16,6 +16,7 @@ from nodeheal.domain.fleet.pause import Pause, Pauses, pause_of
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.directory_lease import lease_path, overlap
 from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
+from nodeheal.domain.jobs.job_findings import NotedFinding
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.domain.recovery import attempt_budget
@@ -335,6 +336,7 @@ class MemoryJobNotes:
     store: MemoryJobStore
     kept_answers: dict[tuple[str, str, str], CheckAnswer] = field(default_factory=dict)
     hangs: dict[str, Hang] = field(default_factory=dict)
+    kept_findings: dict[tuple[str, int, str], NotedFinding] = field(default_factory=dict)
     leases: dict[str, str] = field(default_factory=dict)
 
     def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
@@ -346,6 +348,12 @@ class MemoryJobNotes:
 
     def hang_of(self, run: str) -> Hang | None:
         return self.hangs.get(run)
+
+    def note_finding(self, finding: NotedFinding) -> None:
+        self.kept_findings[finding.finding.job_id, finding.finding.run, finding.finding.kind] = finding
+
+    def findings(self, job_id: str, run: int) -> Sequence[NotedFinding]:
+        return [finding for key, finding in sorted(self.kept_findings.items()) if key[:2] == (job_id, run)]
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
         self.kept_answers.setdefault((job_id, answer.request_id, answer.node_id), answer)

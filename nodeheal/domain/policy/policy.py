@@ -18,6 +18,7 @@ from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.complaints import complaints_of
 from nodeheal.domain.fleet.liveness import Silence
+from nodeheal.domain.jobs.job_findings import SlowJobs
 from nodeheal.domain.policy.policy_models import (
     LONGEST,
     Breaker,
@@ -64,6 +65,7 @@ class RecoveryPolicy(Frozen):
     capacity: Capacity = Field(default_factory=Capacity)
     lemon: Lemon = Field(default_factory=Lemon)
     silence: Silence = Field(default_factory=Silence)
+    slow_jobs: SlowJobs = Field(default_factory=SlowJobs)
     settling: tuple[Fault, ...] = Field(
         default=(
             "efa/DEVICE_MISSING",

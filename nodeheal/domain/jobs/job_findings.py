@@ -1,0 +1,242 @@
+"""What is wrong with how a run trains, judged by what the agents of its nodes have read. Nothing is done by it yet: its
+owner is told.
+
+A step count says that a job is slow, and never who slows it: in a collective all ranks wait for the last. Only a rank's
+own work in a step tells one from the others, so that alone makes a suspect.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from statistics import median
+from typing import assert_never
+
+from pydantic import Field
+
+from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.training import NodeTraining
+from nodeheal.contract.vocabulary import JobFindingKind
+from nodeheal.domain.humanize import lasting
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.policy.policy_models import DAY
+
+FEWEST_NODES = 3  # of two, nobody can say which one is wrong
+MOST_SUSPECTS = 4  # a quarter of the nodes at most: where more lie apart, the ranks do different work
+SHARE_OF_SUSPECTS = 0.25
+SMALLEST_SPREAD = 0.01  # of the median: clocks and medians of few steps are no more exact
+TO_SIGMA = 1.4826  # from a median absolute deviation to a standard deviation
+RISEN_LOSS = 0.5  # of its own median: noise of a loss near zero is no divergence
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A rank whose own work in a step takes longer than that of its peers. `local_rank`: on its node."""
+
+    node_id: str
+    local_rank: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class JobFinding:
+    """One thing that is wrong with a run. `value` and `usual`: what was measured, in seconds, or of a loss. `step`: the
+    last one that the run has done.
+    """
+
+    job_id: str
+    run: int
+    kind: JobFindingKind
+    value: float | None = None
+    usual: float | None = None
+    step: int | None = None
+    suspects: tuple[Suspect, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What is wrong, for people."""
+        value, usual = self.value or 0.0, self.usual or 0.0
+        match self.kind:
+            case JobFindingKind.HUNG:
+                return f"no rank has taken a step for {lasting(value)}; a step usually takes {lasting(usual)}"
+            case JobFindingKind.NO_FIRST_STEP:
+                return f"its ranks have been running for {lasting(value)}, and none has taken a step"
+            case JobFindingKind.NO_CHECKPOINT:
+                return f"its last checkpoint is {lasting(value)} old; its file says one every {lasting(usual)}"
+            case JobFindingKind.SLOWER:
+                return f"a step takes {value:.3g} s; in this run it usually took {usual:.3g} s"
+            case JobFindingKind.SLOW_RANK:
+                ranks = ", ".join(
+                    f"local rank {each.local_rank} on {each.node_id} ({each.seconds:.3g} s)" for each in self.suspects
+                )
+                return f"own work of a step takes longer on {ranks} than on other nodes ({usual:.3g} s)"
+            case JobFindingKind.LOSS_NOT_FINITE:
+                return "its loss is not a number any more" + (f"; it was {usual:.4g}" if self.usual is not None else "")
+            case JobFindingKind.LOSS_ROSE:
+                return f"its loss is {value:.4g}; in this run it was {usual:.4g} before"
+        assert_never(self.kind)
+
+
+class SlowJobs(Frozen):
+    """When the owner of a job is told that it trains slowly, badly or not at all. Nothing is done about it."""
+
+    enabled: bool = Field(default=True, description="false: nobody looks at how jobs train; nor where `silence` is off")
+    hang_seconds: int = Field(default=60, ge=10, le=DAY, description="without a step, a run may hang, and")
+    hang_steps: int = Field(
+        default=10, ge=2, le=10_000, description="without a step for as long as so many usually take, it does"
+    )
+    first_step_seconds: int = Field(
+        default=3_600, ge=0, le=DAY, description="for the first step of a job that has shown steps before; 0: any time"
+    )
+    slower_percent: float = Field(
+        default=12.0, gt=0, le=1_000, description="its steps take so much longer than they usually do in this run"
+    )
+    deviations: float = Field(
+        default=6.0, ge=3, le=100, description="and lie so many standard deviations apart; of a rank: from its peers"
+    )
+    missed_checkpoints: int = Field(
+        default=3, ge=2, le=1_000, description="so many of the file's checkpoints.every_seconds without a checkpoint"
+    )
+
+
+# Medians of few steps may lie apart once: these are told when the next heartbeats say the same.
+_NOISY = frozenset({JobFindingKind.SLOWER, JobFindingKind.SLOW_RANK, JobFindingKind.LOSS_ROSE})
+_CONFIRMED_AFTER = timedelta(seconds=90)
+
+
+@dataclass(frozen=True)
+class NotedFinding:
+    """What is written down of a finding. `since`: when it was made first; `over_at`: when it was not made any more;
+    `announced_at`: when the owner was told, once a run.
+    """
+
+    finding: JobFinding
+    since: datetime
+    announced_at: datetime | None = None
+    over_at: datetime | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still holds."""
+        return self.over_at is None
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether the owner is to be told now."""
+        if self.announced_at is not None or not self.is_open:
+            return False
+        return self.finding.kind not in _NOISY or now >= self.since + _CONFIRMED_AFTER
+
+
+def noted(findings: Sequence[JobFinding], known: Sequence[NotedFinding], now: datetime) -> list[NotedFinding]:
+    """Return what has to be written down anew: what begins, what begins again, and what is over."""
+    by_kind, made = {each.finding.kind: each for each in known}, {finding.kind for finding in findings}
+    ends = [replace(each, over_at=now) for each in known if each.is_open and each.finding.kind not in made]
+    begins = [
+        NotedFinding(finding, now, before.announced_at if before else None)
+        for finding in findings
+        if (before := by_kind.get(finding.kind)) is None or not before.is_open
+    ]
+    return [*begins, *ends]
+
+
+def job_findings(
+    job: Job, run: Run, trainings: Mapping[str, NodeTraining], seconds_up: float, limits: SlowJobs
+) -> list[JobFinding]:
+    """Return what is wrong. `trainings`: what the run's nodes say of it, by node; `seconds_up`: since all ranks run."""
+    judge = _Judge(job, run, trainings, seconds_up, limits)
+    return [*judge.standstill(), *judge.pace(), *judge.loss(), *judge.checkpoint()]
+
+
+@dataclass(frozen=True)
+class _Judge:
+    job: Job
+    run: Run
+    trainings: Mapping[str, NodeTraining]
+    seconds_up: float
+    limits: SlowJobs
+
+    @property
+    def _reports(self) -> Sequence[NodeTraining]:
+        return list(self.trainings.values())
+
+    def _finding(
+        self, kind: JobFindingKind, value: float | None, usual: float | None, suspects: tuple[Suspect, ...] = ()
+    ) -> JobFinding:
+        step = max((report.step for report in self._reports), default=None)
+        return JobFinding(self.job.job_id, self.run.number, kind, value, usual, step, suspects)
+
+    def standstill(self) -> Iterator[JobFinding]:
+        """No rank takes a step: a run hangs when the one that has moved last stands still."""
+        if not self._reports:
+            limit = self.limits.first_step_seconds
+            has_shown_steps = self.job.steps is not None or self.run.resumed_step is not None
+            if limit and has_shown_steps and self.seconds_up > limit:
+                yield self._finding(JobFindingKind.NO_FIRST_STEP, self.seconds_up, None)
+            return
+        if any(report.pause for report in self._reports):
+            return
+        idle = [report.idle_seconds for report in self._reports if report.idle_seconds is not None]
+        usual = _median(report.usual_step_seconds or report.step_seconds for report in self._reports)
+        if idle and usual is not None:
+            limit = max(self.limits.hang_seconds, self.limits.hang_steps * usual)
+            if min(idle) > limit:
+                yield self._finding(JobFindingKind.HUNG, min(idle), usual)
+
+    def pace(self) -> Iterator[JobFinding]:
+        """Its steps take longer than usual; and the ranks whose own work takes longer than that of the others."""
+        suspects = tuple(self._suspects())
+        if suspects:
+            peers = _median(report.compute_seconds for report in self._reports)
+            yield self._finding(JobFindingKind.SLOW_RANK, max(each.seconds for each in suspects), peers, suspects)
+        now = _median(report.step_seconds for report in self._reports)
+        usual = _median(report.usual_step_seconds for report in self._reports)
+        spread = _median(report.step_spread for report in self._reports)
+        if now is not None and usual is not None and spread is not None:
+            rise = now - usual
+            if rise > usual * self.limits.slower_percent / 100 and rise > self.limits.deviations * spread:
+                yield self._finding(JobFindingKind.SLOWER, now, usual)
+
+    def _suspects(self) -> Iterator[Suspect]:
+        """Yield the slowest rank of each node that lies apart, where few do: else the ranks do different work."""
+        typical = [report.compute_seconds for report in self._reports if report.compute_seconds is not None]
+        if len(typical) < FEWEST_NODES:
+            return
+        middle = median(typical)
+        sigma = TO_SIGMA * median(abs(seconds - middle) for seconds in typical)
+        limit = middle + max(
+            self.limits.deviations * max(sigma, SMALLEST_SPREAD * middle), middle * self.limits.slower_percent / 100
+        )
+        apart = [
+            Suspect(node_id, report.slowest_rank or 0, report.slowest_compute_seconds)
+            for node_id, report in sorted(self.trainings.items())
+            if report.slowest_compute_seconds is not None and report.slowest_compute_seconds > limit
+        ]
+        if len(apart) <= max(1, min(MOST_SUSPECTS, int(SHARE_OF_SUSPECTS * len(typical)))):
+            yield from apart
+
+    def loss(self) -> Iterator[JobFinding]:
+        """It is not a number any more, or has left its median."""
+        losses = [report for report in self._reports if report.loss is not None]
+        for report in losses:
+            if not math.isfinite(report.loss or 0.0):
+                yield self._finding(JobFindingKind.LOSS_NOT_FINITE, None, report.usual_loss)
+                return
+        for report in losses:
+            if report.loss is None or report.usual_loss is None or report.loss_spread is None:
+                continue
+            rise = report.loss - report.usual_loss
+            if rise > RISEN_LOSS * abs(report.usual_loss) and rise > self.limits.deviations * report.loss_spread:
+                yield self._finding(JobFindingKind.LOSS_ROSE, report.loss, report.usual_loss)
+                return
+
+    def checkpoint(self) -> Iterator[JobFinding]:
+        """It trains, and has written no checkpoint for several of its intervals. Only of jobs that show checkpoints."""
+        every = self.job.checkpoints.every_seconds if self.job.checkpoints else None
+        saved = [report.saved_seconds for report in self._reports if report.saved_seconds is not None]
+        if every and saved and min(saved) > self.limits.missed_checkpoints * every:
+            yield self._finding(JobFindingKind.NO_CHECKPOINT, min(saved), float(every))
+
+
+def _median(values: "Iterator[float | None]") -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

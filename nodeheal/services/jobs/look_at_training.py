@@ -1,0 +1,59 @@
+"""Looks at how every run trains, notes what is wrong, and tells its owner. Nothing is done with its nodes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from nodeheal.contract.names import JOB_NEWS
+from nodeheal.contract.training import NodeTraining
+from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.job_findings import SlowJobs, job_findings, noted
+from nodeheal.ports import Ports
+from nodeheal.services.notify.compose_training import compose_training
+
+
+def look_at_training(
+    pools: Sequence[str], heartbeats: Mapping[str, Heartbeat], ports: Ports, limits: SlowJobs
+) -> list[str]:
+    """Return the jobs whose owner was told. Safe to repeat: a finding is told once a run. Without heartbeats nothing is
+    known, and nobody is told anything.
+    """
+    if not limits.enabled or not heartbeats:
+        return []
+    running = (pair for pool in pools for pair in _running(pool, ports))
+    return [job.job_id for job, run in running if _look_at(job, run, heartbeats, ports, limits)]
+
+
+def trainings_of(run: Run, heartbeats: Mapping[str, Heartbeat]) -> dict[str, NodeTraining]:
+    """Return what the heartbeats of a run's nodes say of it, by node."""
+    name = f"{run.job_id}/{run.number}"
+    beats = {task.node_id: heartbeats[task.node_id] for task in run.tasks if task.node_id in heartbeats}
+    return {node_id: beat.trainings[name] for node_id, beat in beats.items() if name in beat.trainings}
+
+
+def _running(pool: str, ports: Ports) -> Iterator[tuple[Job, Run]]:
+    for job in ports.job_notes.in_pool(pool, live_only=True):
+        run = ports.jobs.get_run(job.job_id, job.current_run) if job.current_run and not job.is_over else None
+        if run is not None and run.is_running:
+            yield job, run
+
+
+def _look_at(job: Job, run: Run, heartbeats: Mapping[str, Heartbeat], ports: Ports, limits: SlowJobs) -> bool:
+    """Whether its owner was told of something. The email comes first: one sent again is folded by its key."""
+    now = ports.clock()
+    fresh = {node_id: beat for node_id, beat in heartbeats.items() if not beat.is_missed(now)}
+    if any(task.node_id not in fresh for task in run.tasks):
+        return False  # what is not heard of may be what is wrong, and silence is another fault
+    seconds_up = (now - (run.running_since or now)).total_seconds()
+    findings = job_findings(job, run, trainings_of(run, fresh), seconds_up, limits)
+    known = ports.job_notes.findings(job.job_id, run.number)
+    changes = noted(findings, known, now)
+    for change in changes:
+        ports.job_notes.note_finding(change)
+    kept = {each.finding.kind: each for each in (*known, *changes)}
+    due = [replace(kept[finding.kind], finding=finding) for finding in findings if kept[finding.kind].is_due(now)]
+    for each in due:
+        if job.owner is not None:
+            ports.notifier.announce(JOB_NEWS, compose_training(job, run, each, job.owner))
+        ports.job_notes.note_finding(replace(each, announced_at=now))
+    return bool(due)

@@ -1,0 +1,186 @@
+"""A sweep looks at how runs train: what is wrong is written down, and the owner is told once a run."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.training import NodeTraining
+from nodeheal.contract.vocabulary import JobFindingKind, JobState, Phase
+from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.jobs.job import GangTask, Run
+from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, SlowJobs
+from nodeheal.domain.jobs.owner import Owner
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.look_at_training import look_at_training
+from nodeheal.services.notify.compose_training import compose_training
+from tests.support.builders import NOW, FrozenClock, memory_ports
+from tests.support.jobs import ecs_job
+
+ADA = Owner("ada@example.com", "Ada Lovelace")
+NODES = ("mi-0", "mi-1", "mi-2")
+JOB = replace(
+    ecs_job("llama", "demo", "training", "trainer:1", "trainer", 3, steps=10_000),
+    current_run=2,
+    state=JobState.RUNNING,
+    owner=ADA,
+)
+TASKS = tuple(GangTask(name, rank, "boot-1", f"arn-{rank}", status="RUNNING") for rank, name in enumerate(NODES))
+RUN = Run("llama", 2, NOW, "first", TASKS, running_since=NOW)
+STANDS = {"idle_seconds": 300.0, "usual_step_seconds": 2.0}
+SLOW = {"step_seconds": 3.0, "usual_step_seconds": 2.0, "step_spread": 0.01, "idle_seconds": 1.0}
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock(NOW)
+
+
+@pytest.fixture
+def world(clock: FrozenClock) -> Ports:
+    ports = memory_ports(clock=clock)
+    assert ports.jobs.save(JOB)
+    assert ports.jobs.save_run(RUN)
+    return ports
+
+
+def look(world: Ports, values: dict[str, Any], *, nodes: tuple[str, ...] = NODES, run: str = "llama/2") -> list[str]:
+    """What one sweep does, when the nodes' heartbeats say so of the run."""
+    training = NodeTraining(run, 500, **values)
+    beats = {
+        name: Heartbeat(f"role:{name}", "boot-1", world.clock(), 60.0, trainings={run: training}) for name in nodes
+    }
+    return look_at_training(["demo"], beats, world, SlowJobs())
+
+
+def subjects(world: Ports) -> list[str]:
+    return [mail.subject for _, mail in world.notifier.announced]  # type: ignore[attr-defined]
+
+
+def test_a_run_that_hangs_is_told_to_its_owner_once(world: Ports, clock: FrozenClock) -> None:
+    first = look(world, STANDS)
+    clock.advance(60)
+
+    assert (first, look(world, STANDS)) == (["llama"], [])
+    assert subjects(world) == ["[nodeheal] llama seems to hang"]
+    [kept] = world.job_notes.findings("llama", 2)
+    assert (kept.finding.kind, kept.since, kept.announced_at, kept.over_at) == (JobFindingKind.HUNG, NOW, NOW, None)
+
+
+def test_what_is_over_is_written_down_and_not_told_when_it_comes_again(world: Ports, clock: FrozenClock) -> None:
+    look(world, STANDS)
+    clock.advance(60)
+    look(world, {**STANDS, "idle_seconds": 1.0})
+    [over] = world.job_notes.findings("llama", 2)
+    clock.advance(60)
+    look(world, STANDS)
+
+    assert over.over_at == NOW + timedelta(seconds=60)
+    assert len(subjects(world)) == 1
+
+
+def test_a_noisy_finding_is_told_when_it_holds(world: Ports, clock: FrozenClock) -> None:
+    look(world, SLOW)
+    clock.advance(60)
+    look(world, SLOW)
+    early = subjects(world)
+    clock.advance(60)
+    look(world, SLOW)
+
+    assert (early, subjects(world)) == ([], ["[nodeheal] llama trains more slowly than before"])
+
+
+def test_a_job_without_an_owner_is_only_written_down(world: Ports) -> None:
+    job = world.jobs.get("llama")
+    assert job is not None
+    assert world.jobs.save(replace(job, owner=None))
+
+    assert look(world, STANDS) == ["llama"]
+    assert subjects(world) == []
+    assert [each.announced_at for each in world.job_notes.findings("llama", 2)] == [NOW]
+
+
+def test_a_node_that_is_not_heard_of_leaves_the_run_unjudged(world: Ports, clock: FrozenClock) -> None:
+    assert look(world, STANDS, nodes=NODES[:2]) == []
+    late = Heartbeat("role:mi-0", "boot-1", NOW - timedelta(minutes=10), 60.0)
+    beats = {name: replace(late, who=f"role:{name}") for name in NODES}
+    assert look_at_training(["demo"], beats, world, SlowJobs()) == []
+    assert world.job_notes.findings("llama", 2) == []
+
+
+def test_steps_of_another_run_say_nothing(world: Ports, clock: FrozenClock) -> None:
+    clock.advance(60)
+
+    assert look(world, STANDS, run="llama/1") == []
+
+
+def test_a_run_of_which_nothing_is_read_has_taken_no_step_in_an_hour(world: Ports, clock: FrozenClock) -> None:
+    clock.advance(3_601)
+
+    assert look(world, STANDS, run="llama/1") == ["llama"]
+    assert subjects(world) == ["[nodeheal] llama has taken no step yet"]
+
+
+@pytest.mark.parametrize("change", [{"state": JobState.COMPLETED}, {"current_run": 0}])
+def test_a_job_that_does_not_run_is_not_looked_at(world: Ports, change: dict[str, Any]) -> None:
+    job = world.jobs.get("llama")
+    assert job is not None
+    assert world.jobs.save(replace(job, **change))
+
+    assert look(world, STANDS) == []
+
+
+def test_a_run_whose_ranks_do_not_all_run_is_not_looked_at(world: Ports) -> None:
+    run = world.jobs.get_run("llama", 2)
+    assert run is not None
+    assert world.jobs.save_run(run.with_task(replace(TASKS[0], status="STOPPED")))
+
+    assert look(world, STANDS) == []
+
+
+def test_where_nobody_looks_or_no_heartbeat_is_read_nothing_is_judged(world: Ports, clock: FrozenClock) -> None:
+    clock.advance(7_200)
+
+    assert look_at_training(["demo"], {}, world, SlowJobs()) == []
+    beats = {name: Heartbeat(f"role:{name}", "boot-1", world.clock(), 60.0) for name in NODES}
+    assert look_at_training(["demo"], beats, world, SlowJobs(enabled=False)) == []
+    assert look_at_training(["demo"], beats, world, SlowJobs()) == ["llama"]
+
+
+# The email
+
+
+def test_the_email_says_what_is_wrong_and_that_nothing_was_done() -> None:
+    kept = NotedFinding(JobFinding("llama", 2, JobFindingKind.SLOWER, 3.0, 2.0, 500), NOW)
+
+    mail = compose_training(JOB, RUN, kept, ADA)
+
+    assert (mail.phase, mail.owner, mail.key) == (
+        Phase.TRAINS_BADLY,
+        "ada@example.com",
+        "owner/llama/2/TRAINS_BADLY/SLOWER",
+    )
+    assert mail.body.splitlines() == [
+        "Hello Ada Lovelace,",
+        "",
+        "your job llama runs, but a step takes 3 s; in this run it usually took 2 s.",
+        "",
+        "Needed: nothing, if it does more work in a step now. Otherwise see its data, and its slowest rank.",
+        "  nodeheal jobs show llama",
+        "  nodeheal jobs logs llama",
+        "",
+        "Since: 2026-03-01 03:00:00 UTC",
+        "Step: 500",
+        "Done: nothing: nodeheal has looked, and touches neither the job nor its nodes for this.",
+        "Job: llama, run 2, in pool demo",
+    ]
+
+
+def test_the_email_of_a_run_without_a_step_names_none() -> None:
+    kept = NotedFinding(JobFinding("llama", 2, JobFindingKind.NO_FIRST_STEP, 3_700.0), NOW)
+
+    mail = compose_training(JOB, RUN, kept, Owner("ada@example.com"))
+
+    assert mail.body.startswith("Hello,\n")
+    assert "Step:" not in mail.body
