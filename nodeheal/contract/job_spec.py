@@ -42,9 +42,12 @@ class Mount(Frozen):
     read_only: bool = Field(default=False, description="the container cannot write there")
 
 
-# The program notices the request for a checkpoint, and writes the checkpoint to its own directory, not here.
-REQUESTS = Mount(source=names.CHECKPOINT_REQUESTS, target=names.CHECKPOINT_REQUESTS, read_only=True)
-PROGRESS = Mount(source=names.PROGRESS, target=names.PROGRESS)
+# What nodeheal mounts into the container of an image, by the name of the volume. The program notices the request for a
+# checkpoint, and writes the checkpoint to its own directory, not here.
+MOUNTS = {
+    "nodeheal": Mount(source=names.CHECKPOINT_REQUESTS, target=names.CHECKPOINT_REQUESTS, read_only=True),
+    "progress": Mount(source=names.PROGRESS_DIR, target=names.PROGRESS_DIR),
+}
 # It goes into a command on nodes, so only plain characters are allowed; as in checkpoints.place and the SSM document.
 PLAIN = r"^/[A-Za-z0-9._/@+=,:-]{0,999}$"
 # Each directory above it is an item of one transaction, and DynamoDB's limit is a hundred.
@@ -220,13 +223,8 @@ class JobSpec(Frozen):
         twice = next((target for target in targets if targets.count(target) > 1), None)
         if twice is not None:
             raise ValueError(f"mounts: {twice} is the target of two mounts")
-        ours = {mount.target: mount for mount in self.mounts_of_nodeheal.values()}
+        ours = {mount.target: mount for mount in MOUNTS.values()}
         other = next((mount.target for mount in self.mounts if ours.get(mount.target, mount) != mount), None)
         if other is not None:
             raise ValueError(f"mounts: {other} is mounted by nodeheal; remove it")
         return self
-
-    @property
-    def mounts_of_nodeheal(self) -> dict[str, Mount]:
-        """Return the mounts that nodeheal adds to a container of this file, by the name of the volume."""
-        return {"nodeheal": REQUESTS, **({"progress": PROGRESS} if self.hang_seconds is not None else {})}

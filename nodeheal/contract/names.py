@@ -88,7 +88,6 @@ JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # used to pull the image
 JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was created for
 # Where the agent writes requests for checkpoints, on the node and in the container; docs/agent.md has the protocol.
 CHECKPOINT_REQUESTS = "/run/nodeheal"
-PROGRESS = "/run/nodeheal/progress"  # where a program reports its steps, so that a hang is noticed
 
 # Contained in every line that a drill injects, so that nobody takes it for a real fault.
 DRILL_MARK = "nodeheal-drill"
@@ -152,8 +151,8 @@ STACK = "nodeheal"  # in CloudFormation
 # ----------------------------------------------------------------------------------------------
 JOB_VARIABLE = "NODEHEAL_JOB"  # the job's name; read back from the events of its tasks
 RUN_VARIABLE = "NODEHEAL_RUN"  # the number of the run
-PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # to be touched at every step, where the job has a limit for one
-PROGRESS_DIR = "/run/nodeheal/progress"  # on the node, and in the container
+PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # in which local rank 0 shows its steps; docs/agent.md has the protocol
+PROGRESS_DIR = "/run/nodeheal/progress"  # where a program shows its steps, on the node and in the container
 PROGRESS_OF_RUN = "NODEHEAL_PROGRESS_OF_RUN"  # gives the agent the file in which a finished run reported its steps
 TRAINING_HANG = "training_hang"  # the code of a run that has reported no step for too long, in family host
 
@@ -163,9 +162,10 @@ def document(stem: str) -> str:
     return f"{DOCUMENT_PREFIX}{stem}"
 
 
-def progress_file(job_id: str, run: int, limit_seconds: int) -> str:
-    """Return the file that a run touches; its name tells the agent the run, and how long a step may take."""
-    return f"{PROGRESS_DIR}/{job_id}.{run}.{limit_seconds}.json"
+def progress_file(job_id: str, run: int, limit_seconds: int | None) -> str:
+    """Return the file of a run's local rank 0; its name tells the agent the run, and how long a step may take."""
+    ending = "steps" if limit_seconds is None else f"{limit_seconds}.json"
+    return f"{PROGRESS_DIR}/{job_id}.{run}.{ending}"
 
 
 # Of the command and no function: the address of that API, where the stack is not to be asked for it.
@@ -267,7 +267,7 @@ AGENT_POD_BEFORE = "before"  # that of the pod before it, whose last events may 
 HEARTBEAT_AT = "at"  # seconds since the epoch, as are all times here
 HEARTBEAT_EVERY = "every"  # seconds
 HEARTBEAT_BOOT = "boot"
-HEARTBEAT_STEPS = "steps"  # of the jobs that run there, as JOB/RUN=STEP; "," between
+HEARTBEAT_STEPS = "steps"  # how the jobs there train, as contract/training.py writes it
 HEARTBEAT_WANTED = (
     "wanted"  # the interval that the control plane requests; the node reads it in the answer to its write
 )

@@ -72,7 +72,7 @@ def command(where: Checkpoints, **more: str) -> Command:
 
 def _progress_file(job: Job) -> dict[str, str]:
     """Beside the checkpoint, the steps of the run that has ended: what it had done tells what is lost."""
-    if job.hang_seconds is None or not job.current_run:
+    if not job.current_run:
         return {}
     file = progress_file(job.job_id, job.current_run, job.hang_seconds)
     return {"Progress": file.rpartition("/")[2]}

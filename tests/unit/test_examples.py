@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.job_spec import JobSpec
+from nodeheal.contract.job_spec import MOUNTS, JobSpec
 from nodeheal.services.jobs.prepare_job import file_doubts
 from stacks.settings import REPOSITORY
 from tests.support.builders import scheduler_in
@@ -64,7 +64,7 @@ def test_a_job_file_is_a_job(folder: Path) -> None:
     assert spec.checkpoints is not None
     assert spec.checkpoints.directory in " ".join(spec.command), "it writes where it says that it does"
     if spec.image is not None:
-        seen = [*spec.mounts, *spec.mounts_of_nodeheal.values()]
+        seen = [*spec.mounts, *MOUNTS.values()]
         sees = [mount.target for mount in seen if not mount.read_only]
         assert "/run/nodeheal/progress" in sees, "or its hangs are never seen"
         assert any(spec.checkpoints.directory.startswith(target) for target in sees)

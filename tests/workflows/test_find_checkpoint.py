@@ -342,13 +342,13 @@ def test_the_last_step_of_the_run_that_broke_is_asked_for_with_its_checkpoint() 
     assert "37 steps: it had taken step 2037, and goes on from step 2000." in " ".join(letters[0].split())
 
 
-def test_a_job_that_shows_no_steps_is_not_asked_for_them() -> None:
+def test_a_job_whose_hangs_are_not_to_be_noticed_has_shown_its_steps_too() -> None:
     it = training()
     it.happenings = [fails(), is_recovered, finishes]
 
     it.submit()
 
-    assert progress_files(it) == [None, None]
+    assert progress_files(it) == [None, "llama.1.steps"]
 
 
 def test_what_is_skipped_stands_in_the_incident() -> None:

@@ -64,13 +64,14 @@ def test_every_rank_is_told_what_to_touch() -> None:
     assert given == [f"/run/nodeheal/progress/llama.{run}.600.json" for run in (1, 1, 2, 2)]
 
 
-def test_a_job_that_does_not_ask_for_it_is_told_nothing() -> None:
+def test_a_job_whose_hangs_are_not_to_be_noticed_shows_its_steps_in_a_file_without_a_limit() -> None:
     it = JobCluster()
     it.happenings = [finishes]
 
     it.submit()
 
-    assert all("NODEHEAL_PROGRESS_FILE" not in given for given in scheduler_in(it.ports).environments.values())
+    given = {environment["NODEHEAL_PROGRESS_FILE"] for environment in scheduler_in(it.ports).environments.values()}
+    assert given == {"/run/nodeheal/progress/llama.1.steps"}
 
 
 def test_a_hang_that_every_node_reports_is_one_incident_and_one_restart() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
-from nodeheal.contract.job_spec import JobSpec, Mount
+from nodeheal.contract.job_spec import MOUNTS, JobSpec, Mount
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.jobs.job_log import LogLocation
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
@@ -127,9 +127,8 @@ def _log(spec: JobSpec, region: str) -> dict[str, str]:
 
 def _mounts(spec: JobSpec) -> dict[str, Mount]:
     """Return what the container sees of its node, by the name of the volume."""
-    ours = spec.mounts_of_nodeheal
-    theirs = (mount for mount in spec.mounts if mount not in ours.values())
-    return {**ours, **{f"mount-{number}": mount for number, mount in enumerate(theirs)}}
+    theirs = (mount for mount in spec.mounts if mount not in MOUNTS.values())
+    return {**MOUNTS, **{f"mount-{number}": mount for number, mount in enumerate(theirs)}}
 
 
 def read_definition(definition: dict[str, Any]) -> TaskDefinition:

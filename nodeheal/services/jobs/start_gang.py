@@ -103,7 +103,7 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
             JOB_VARIABLE: job.job_id,
             RUN_VARIABLE: str(run.number),
             **_resume_hint(job, run),
-            **_progress(job, run),
+            PROGRESS_VARIABLE: progress_file(job.job_id, run.number, job.hang_seconds),
             # One task a node: for launchers that start a process for each accelerator, ranks are those of nodes.
             "RANK": str(task.rank),
             "NODE_RANK": str(task.rank),
@@ -143,13 +143,6 @@ def _resume_hint(job: Job, run: Run) -> dict[str, str]:
         path = PurePosixPath(job.checkpoints_inside) / path.relative_to(job.checkpoints.directory)
     step = {} if run.resumed_step is None else {"NODEHEAL_RESUME_STEP": str(run.resumed_step)}
     return {"NODEHEAL_RESUME_FROM": str(path), **step}
-
-
-def _progress(job: Job, run: Run) -> dict[str, str]:
-    """Returns the file to touch at every step, for a job whose hangs are to be detected."""
-    if job.hang_seconds is None:
-        return {}
-    return {PROGRESS_VARIABLE: progress_file(job.job_id, run.number, job.hang_seconds)}
 
 
 def abandon(job: Job, number: int, ports: Ports) -> None:
