@@ -21,10 +21,12 @@ from pydantic import ValidationError
 
 from nodeheal.agent.checks import check, own
 from nodeheal.agent.checks.progress import limit_of
-from nodeheal.agent.runtime.training_step import step_in
+from nodeheal.agent.runtime.training_files import records_in, step_in
+from nodeheal.agent.runtime.trainings import History, training_of
 from nodeheal.api.job_file import JobFileRefused, parse_job_file
 from nodeheal.contract.acts import parse_act
 from nodeheal.contract.health_event import NodeFact
+from nodeheal.contract.training import read_training, write_training
 from nodeheal.contract.vocabulary import ActKind
 from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
 from nodeheal.parsers.all_reduce import parse_all_reduce
@@ -61,6 +63,13 @@ ACTS = [
     b'{"kind": "SUBMIT_JOB", "spec": {"name": "llama", "pool": "demo", "nodes": 2, "image": "a"}}',
     b'{"kind": "STOP_JOB", "job": "llama", "why": "wrong data"}',
     b'{"kind": "ENROLL", "node": "i-0a1", "pool": "demo", "why": "new", "accelerators": 8, "rack": "r7"}',
+]
+PROGRESS_FILES = [
+    b'{"limit_seconds": 60, "step": 2037}',
+    b"".join(
+        f'{{"step":{n},"at":179606541{n}.5,"step_seconds":0.5,"compute_seconds":0.4,"loss":"nan","saved":1,"pause":"a"}}\n'.encode()
+        for n in range(9)
+    ),
 ]
 # As sinfo and squeue print them in the format that is asked for, which ends each field with a mark.
 SLURM_NODES = b"gpu1|x|10.0.0.7|x|drained*|x|root|x|1772332800|x|nodeheal:inc-1|x|\ng2|x|g2|x|idle|x||x||x|none|x|\n"
@@ -128,7 +137,11 @@ def targets() -> list[Target]:
         Target("act", text(_acts), ACTS, ()),
         Target("policy", text(parse_policy), policy, (PolicyRefused,)),
         Target("events", as_events, events, (ValidationError,)),
-        Target("progress", lambda data: (limit_of(data), step_in(data)), [b'{"limit_seconds": 60, "step": 2037}']),
+        Target("progress", lambda data: (limit_of(data), step_in(data)), PROGRESS_FILES),
+        Target("training", _train, PROGRESS_FILES),
+        Target(
+            "heartbeat-training", text(read_training), [b"llama/2=2037;t=1796065415.6;n=8;s=0.51;l=nan;p=saving,b/1=3"]
+        ),
         Target(
             "own-check",
             own.parse_own,
@@ -158,6 +171,17 @@ def _acts(body: str) -> None:
     for kind in ActKind:
         with suppress(ValueError):
             parse_act(kind, body)
+
+
+def _train(data: bytes) -> None:
+    """Two looks at two ranks, as a heartbeat carries what comes of them."""
+    history = History()
+    for piece in (data[::2], data):
+        if ranks := {rank: records for rank in (0, 1) if (records := records_in(piece[rank:]))}:
+            history.add(ranks, 0.0)
+            sent = training_of("llama/2", ranks, history)
+            if read_training(write_training([sent]))["llama/2"].step != sent.step:
+                raise AssertionError("the heartbeat has another step")
 
 
 def tools(family: str) -> list[bytes]:

@@ -24,6 +24,7 @@ from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskD
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import Action, JobState, Step, Trouble, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import Job
@@ -232,8 +233,10 @@ def _broken_for_good(it: JobCluster) -> None:
 
 def _beat(it: JobCluster) -> None:
     for one in it.ports.nodes.in_pool("demo"):
-        steps = {f"llama/{it.job.current_run}": 1_200} if one.job_id else {}
-        beat = Heartbeat(f"role:{one.node_id}", one.boot_id, it.clock() - timedelta(seconds=20), 60.0, steps=steps)
+        run = f"llama/{it.job.current_run}"
+        trainings = {run: NodeTraining(run, 1_200)} if one.job_id else {}
+        at = it.clock() - timedelta(seconds=20)
+        beat = Heartbeat(f"role:{one.node_id}", one.boot_id, at, 60.0, trainings=trainings)
         it.ports.heartbeats.beats[beat.who] = beat  # type: ignore[attr-defined]
 
 

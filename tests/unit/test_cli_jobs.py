@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from nodeheal.cli import connect
 from nodeheal.contract import names
 from nodeheal.contract.job_spec import RestartLimits
+from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import Action, EndCause, JobState, NodeState, Trouble
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import Job
@@ -618,8 +619,8 @@ def test_how_far_a_job_has_come_is_shown_and_left_out_where_nobody_knows(world: 
     launched(world, 1)
     world.becomes(current_run=1, state=JobState.RUNNING, summary="run 1 trains")
     unknown = run("top").output
-    shown = {"llama/1": 100}
-    beat = Heartbeat("role:mi-a", "boot-1", world.clock(), 60.0, steps=shown)
+    trainings = {"llama/1": NodeTraining("llama/1", 100)}
+    beat = Heartbeat("role:mi-a", "boot-1", world.clock(), 60.0, trainings=trainings)
     world.ports.heartbeats.beats["role:mi-a"] = beat  # type: ignore[attr-defined]
 
     [row] = json.loads(run("list", "--json").output)

@@ -1,19 +1,17 @@
 """How far a job has come, from the file that it touches to the line that people read."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from nodeheal.adapters.aws.heartbeats import _read
-from nodeheal.agent.runtime.training_step import RUNS, steps_in
 from nodeheal.agent.transport.heartbeat_client import HeartbeatContent as Beat
 from nodeheal.agent.transport.heartbeat_client import request
 from nodeheal.api.job_list import job_row
 from nodeheal.cli.job_list import done_text, progress_text
+from nodeheal.contract.training import NodeTraining
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.training_progress import training_progress
@@ -30,9 +28,13 @@ LATER = NOW + timedelta(seconds=2_000)
 def beats(**steps: Mapping[str, int]) -> dict[str, Heartbeat]:
     """Heartbeats by node: `mi_0={"llama/2": 5}`."""
     return {
-        name.replace("_", "-"): Heartbeat(f"role:{name}", "boot-1", LATER, 60.0, steps=shown)
-        for name, shown in steps.items()
+        name.replace("_", "-"): Heartbeat(f"role:{name}", "boot-1", LATER, 60.0, trainings=at(steps_of_node))
+        for name, steps_of_node in steps.items()
     }
+
+
+def at(steps: Mapping[str, int]) -> dict[str, NodeTraining]:
+    return {run: NodeTraining(run, step) for run, step in steps.items()}
 
 
 def test_the_farthest_step_of_its_nodes_tells_percentage_pace_and_time_left() -> None:
@@ -67,36 +69,15 @@ def test_a_run_that_has_ended_shows_no_progress() -> None:
     assert training_progress(JOB, None, {}) is None
 
 
-def test_an_agent_reads_the_newest_runs_and_survives_whatever_a_job_puts_there(tmp_path: Path) -> None:
-    for age, (name, text) in enumerate(
-        [
-            ("llama.2.900.json", '{"step": 2037}'),
-            ("gpt.1.900.json", "not json"),
-            ("Not A Job.1.900.json", '{"step": 5}'),
-            ("eval.7.60.json", '{"step": 3}'),
-            ("old.1.60.json", '{"step": 1}'),
-        ]
-    ):
-        (tmp_path / name).write_text(text)
-        os.utime(tmp_path / name, (1_000 - age, 1_000 - age))
-    os.mkfifo(tmp_path / "pipe.1.60.json")
-    (tmp_path / "link.1.60.json").symlink_to(tmp_path / "llama.2.900.json")
-
-    found = steps_in(tmp_path)
-
-    assert found == {"llama/2": 2037, "eval/7": 3}
-    assert len(found) == RUNS
-    assert steps_in(tmp_path / "nowhere") == {}
-
-
 def test_what_a_node_sends_is_what_the_control_plane_reads() -> None:
-    asked = request("role:mi-0", Beat("boot-1", NOW.timestamp(), 60.0, PUBLIC_KEY, {"llama/2": 2037, "eval/7": 3}))
+    trainings = [NodeTraining("llama/2", 2037, ranks=8, loss=2.5, pause="evaluation"), NodeTraining("eval/7", 3)]
+    asked = request("role:mi-0", Beat("boot-1", NOW.timestamp(), 60.0, PUBLIC_KEY, trainings))
     stored = {name: asked["ExpressionAttributeValues"][f":{name}"] for name in ("at", "every", "boot", "steps")}  # type: ignore[index]
 
     read = _read({"who": {"S": "role:mi-0"}, **stored})
 
     assert read is not None
-    assert read.steps == {"llama/2": 2037, "eval/7": 3}
+    assert list(read.trainings.values()) == trainings
 
 
 @pytest.mark.parametrize(
@@ -108,4 +89,4 @@ def test_what_a_machine_makes_up_is_no_step_and_hides_no_heartbeat(said: dict[st
     read = _read({**item, "steps": said})
 
     assert read is not None
-    assert read.steps == {}
+    assert read.trainings == {}

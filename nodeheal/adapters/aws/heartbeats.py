@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import agent_pod, names, words
 from nodeheal.contract.agent_pod import AgentPod
+from nodeheal.contract.training import NodeTraining, read_training
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient
 
-_STEPS_CHARACTERS = 256
 _KEYS_AT_ONCE = 100  # the limit of BatchGetItem
 _CALLS_MORE = 5  # for keys that an answer leaves out: under load, or beyond 16 MB
-_STEP = re.compile(r"(?P<run>[a-z0-9-]{1,63}/[0-9]{1,9})=(?P<step>[0-9]{1,19})")
 Item = Mapping[str, Mapping[str, Any]]
 
 _FIELDS = {
@@ -170,11 +169,10 @@ def _read(item: Item) -> Heartbeat | None:
         return None
     if not re.fullmatch(words.BOOT_ID, boot) or not math.isfinite(every):
         return None
-    return Heartbeat(item[names.HEARTBEAT_KEY]["S"], boot, at, every, wanted, _steps(item))
+    return Heartbeat(item[names.HEARTBEAT_KEY]["S"], boot, at, every, wanted, _trainings(item))
 
 
-def _steps(item: Item) -> dict[str, int]:
-    """The steps of jobs; what does not have their form is left out."""
+def _trainings(item: Item) -> dict[str, NodeTraining]:
+    """Return how runs train there; what does not have that form is left out."""
     text = item.get(names.HEARTBEAT_STEPS, {}).get("S", "")
-    matches = [_STEP.fullmatch(part) for part in text[:_STEPS_CHARACTERS].split(",")] if isinstance(text, str) else []
-    return {match["run"]: int(match["step"]) for match in matches if match is not None}
+    return read_training(text) if isinstance(text, str) else {}

@@ -29,7 +29,7 @@ from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.compose import event_bus, open_spool
 from nodeheal.agent.runtime.config import AgentConfig
 from nodeheal.agent.runtime.file_owner import ROOT
-from nodeheal.agent.runtime.training_step import read_progress, step_in
+from nodeheal.agent.runtime.training_files import read_progress, step_in
 from nodeheal.agent.transport.bus import EventBus
 from nodeheal.agent.transport.event import EventFactory, Found
 from nodeheal.agent.transport.spool import Spool
@@ -44,7 +44,7 @@ LONGEST_WAIT_SECONDS = 99.0  # the two digits that the SSM document accepts
 LEAST_LOOK_SECONDS = 5.0  # to stat a folder; a file system that takes longer hangs
 STEP_SECONDS = 3.0  # to read the progress file of the previous run
 TO_REPORT_SECONDS = 5.0  # the share of the given time that reporting may need
-_PROGRESS = re.compile(r"[A-Za-z0-9._-]{1,155}\.json")
+_PROGRESS = re.compile(r"[A-Za-z0-9._-]{1,155}\.(json|steps)")
 
 logger = logging.getLogger(__name__)
 

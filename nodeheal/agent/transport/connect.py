@@ -10,7 +10,7 @@ from nodeheal.agent.identity.signing import Signer
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.compose import heartbeat_item, service
 from nodeheal.agent.runtime.config import AgentConfig
-from nodeheal.agent.runtime.training_step import steps_in
+from nodeheal.agent.runtime.trainings import Trainings
 from nodeheal.agent.transport.aws_client import AwsClient
 from nodeheal.agent.transport.credentials import CredentialChain
 from nodeheal.agent.transport.endpoint import endpoint
@@ -57,9 +57,15 @@ def beside(
 
 def heartbeat_thread(config: AgentConfig, clock: Clock, signer: Signer, instead: Callable[[], None]) -> HeartbeatThread:
     """Create the thread that writes this node's heartbeats."""
-    item, folder = heartbeat_item(config, clock), Path(config.progress_dir)
+    trainings = Trainings(Path(config.progress_dir), clock.monotonic)
     return HeartbeatThread(
-        item, signer.public, config.boot_id(), config.heartbeat_seconds, clock, instead, lambda: steps_in(folder)
+        heartbeat_item(config, clock),
+        signer.public,
+        config.boot_id(),
+        config.heartbeat_seconds,
+        clock,
+        instead,
+        trainings.look,
     )
 
 

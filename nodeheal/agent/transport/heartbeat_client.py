@@ -7,7 +7,7 @@ import http
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from nodeheal.agent.identity.sts_identity import IdentityError, StsIdentity
 from nodeheal.agent.transport.aws_client import ACCESS_ERRORS, AwsClient, RequestFailed
@@ -15,6 +15,7 @@ from nodeheal.contract import names
 from nodeheal.contract.agent_pod import AgentPod
 from nodeheal.contract.json_text import read_json
 from nodeheal.contract.signature import KEPT_SECONDS
+from nodeheal.contract.training import NodeTraining, write_training
 
 # Old public keys that stay in the item, newest first. A key is replaced every 90 days, so one is enough.
 OLD_KEYS = 3
@@ -61,7 +62,7 @@ class HeartbeatContent:
     at: float  # seconds since the epoch
     every_seconds: float
     key: PublicKey
-    steps: Mapping[str, int] = field(default_factory=dict)  # the last step that a job has shown here, by JOB/RUN
+    trainings: Sequence[NodeTraining] = ()  # how runs train here, the newest first
 
 
 def request(user_id: str, heartbeat: HeartbeatContent) -> dict[str, object]:
@@ -70,7 +71,7 @@ def request(user_id: str, heartbeat: HeartbeatContent) -> dict[str, object]:
         names.HEARTBEAT_AT: {"N": f"{heartbeat.at:.3f}"},
         names.HEARTBEAT_EVERY: {"N": f"{heartbeat.every_seconds:g}"},
         names.HEARTBEAT_BOOT: {"S": heartbeat.boot_id},
-        names.HEARTBEAT_STEPS: {"S": ",".join(f"{run}={step}" for run, step in heartbeat.steps.items())},
+        names.HEARTBEAT_STEPS: {"S": write_training(heartbeat.trainings)},
         names.TTL_ATTRIBUTE: _until(heartbeat.at),
         heartbeat.key.attribute: heartbeat.key.value,
     }

@@ -3,7 +3,7 @@
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 
 from nodeheal.agent.runtime.clock import Clock
 from nodeheal.agent.runtime.eventfd_event import EventfdEvent
@@ -12,6 +12,7 @@ from nodeheal.agent.runtime.jitter import between
 from nodeheal.agent.runtime.log_once import LogOnce
 from nodeheal.agent.transport.gauges import Sample
 from nodeheal.agent.transport.heartbeat_client import HeartbeatContent, HeartbeatItem, HeartbeatRejected, PublicKey
+from nodeheal.contract.training import NodeTraining
 
 BACKOFF_FIRST_SECONDS = 1.0
 # A table that is out of reach for so long may stay so: the network may allow only the bus.
@@ -34,7 +35,7 @@ class HeartbeatThread(threading.Thread):
         every_seconds: float,
         clock: Clock,
         instead: Callable[[], None],
-        steps: Callable[[], Mapping[str, int]] = dict,
+        trainings: Callable[[], Sequence[NodeTraining]] = tuple,
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._item = item
@@ -43,7 +44,7 @@ class HeartbeatThread(threading.Thread):
         self._every = every_seconds
         self._clock = clock
         self._instead = instead
-        self._steps = steps
+        self._trainings = trainings
         self._stopping = EventfdEvent()
         self._failures = 0
         self._reasons = LogOnce()
@@ -92,7 +93,7 @@ class HeartbeatThread(threading.Thread):
         try:
             wanted = self._item.write(
                 HeartbeatContent(
-                    self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key(), self._steps()
+                    self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key(), self._trainings()
                 )
             )
         except HeartbeatRejected as error:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pydantic import Field
 
 from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, BootView, Node, is_past_probation
@@ -44,7 +45,7 @@ class Heartbeat:
     at: datetime
     every_seconds: float
     wanted_seconds: float | None = None  # the interval that was asked for
-    steps: Mapping[str, int] = field(default_factory=dict)  # the last step that a job has shown there, by JOB/RUN
+    trainings: Mapping[str, NodeTraining] = field(default_factory=dict)  # how runs train there, by JOB/RUN
     pod_machine: str = ""  # where a pod has written it: the machine of its node
 
     @property

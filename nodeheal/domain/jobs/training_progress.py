@@ -36,7 +36,7 @@ def training_progress(job: Job, run: Run | None, heartbeats: Mapping[str, Heartb
         return None
     key = f"{job.job_id}/{run.number}"
     nodes = [heartbeats[task.node_id] for task in run.tasks if task.node_id in heartbeats]
-    shown = [(beat.steps[key], beat.at) for beat in nodes if key in beat.steps]
+    shown = [(beat.trainings[key].step, beat.at) for beat in nodes if key in beat.trainings]
     if not shown:
         return None
     step, at = max(shown)

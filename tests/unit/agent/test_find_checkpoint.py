@@ -113,13 +113,17 @@ def test_what_is_no_folder_is_something_that_the_node_cannot_tell(
     assert "is not a folder" in reported(bus).reason
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("llama.3.900.json", '{"step": 1037}'), ("llama.3.steps", '{"step":1037}  \n{"step":974}  \n')],
+)
 def test_the_last_step_of_the_run_before_is_told_with_the_checkpoint(
-    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path, name: str, content: str
 ) -> None:
     where = trees.megatron(tmp_path / "llama", 1000)
-    shows(node, "llama.3.900.json", '{"step": 1037}')
+    shows(node, name, content)
 
-    ended = ask(node, where, Progress="llama.3.900.json")
+    ended = ask(node, where, Progress=name)
 
     assert ended.returncode == EXIT_DONE, ended.stderr
     event = reported(bus)
@@ -137,7 +141,7 @@ def test_what_is_no_step_is_not_known(node: NodeFolder, bus: FakeEventBridge, tm
     assert (reported(bus).step, reported(bus).last_step) == (1000, None)
 
 
-@pytest.mark.parametrize("name", ["none", "gone.1.900.json", ".."])
+@pytest.mark.parametrize("name", ["none", "gone.1.900.json", "gone.1.steps", ".."])
 def test_a_file_that_is_not_there_or_not_one_of_those_is_not_read(
     node: NodeFolder, bus: FakeEventBridge, tmp_path: Path, name: str
 ) -> None:

@@ -1,6 +1,5 @@
 """Heartbeats: what is written, how often, and what happens where they are not taken."""
 
-import json
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from nodeheal.agent.transport.heartbeat_client import (
 )
 from nodeheal.agent.transport.heartbeat_thread import PATIENCE_SECONDS, HeartbeatThread
 from nodeheal.contract.signature import KEPT_SECONDS
+from nodeheal.contract.training import NodeTraining
 from tests.support.agent_fakes import (
     IDENTITY,
     KEYS,
@@ -275,10 +275,14 @@ def test_an_answer_that_is_no_answer_is_a_failure_and_no_crash(item: HeartbeatIt
 
 
 def test_the_item_is_small_enough_to_be_one_write_unit() -> None:
-    steps = {f"{number}{'x' * 62}/{10**9 - 1}": 2**63 - 1 for number in range(2)}
-    longest = HeartbeatContent("b" * 128, 1_795_290_959.123, 3_599.999, PUBLIC_KEY, steps)
+    trainings = [NodeTraining(f"{number}{'x' * 62}/{10**9 - 1}", 10**18 - 1) for number in range(9)]
+    longest = HeartbeatContent("b" * 128, 1_795_290_959.123, 3_599.999, PUBLIC_KEY, trainings)
+    who = "AROA" + "X" * 17 + ":mi-" + "0" * 17
 
-    assert len(json.dumps(request("AROA" + "X" * 17 + ":mi-" + "0" * 17, longest)["ExpressionAttributeValues"])) < 1_024
+    values: Any = request(who, longest)["ExpressionAttributeValues"]
+
+    names_of_values = "".join(values).replace(":", "") + "who"
+    assert len(names_of_values + who + "".join(text for value in values.values() for text in value.values())) < 1_024
 
 
 def test_an_endpoint_is_the_regions_unless_the_environment_names_one() -> None:

@@ -225,7 +225,7 @@ def test_files_that_others_may_write_are_opened_in_one_place() -> None:
     for name in (
         "node_commands/checkpoint.py",
         "commands/copy_credentials.py",
-        "runtime/training_step.py",
+        "runtime/training_files.py",
         "checks/progress.py",
         "node_commands/inject.py",
     ):

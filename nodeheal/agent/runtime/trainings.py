@@ -1,0 +1,172 @@
+"""Measures how runs train on this node, from one look at their progress files to the next."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeheal.agent.runtime.training_files import StepRecord, files_by_run, read_progress, records_in
+from nodeheal.contract.training import NodeTraining
+
+RUNS = 2  # in a heartbeat, which is one small item
+RUNS_READ = 6  # the newest: a node has one job at a time, and leftovers of others
+RECENT_SECONDS = 600.0
+LOOKS = 512  # kept of a run, of the last ten minutes and of the time before
+USUAL_LOOKS = 5  # with fewer, nothing is usual yet
+WARM_UP_STEPS = 10
+DEVIATIONS = 1.4826  # standard deviations in a median absolute deviation, of a normal distribution
+Ranks = Mapping[int, Sequence[StepRecord]]  # the records of each local rank
+
+
+class Trainings:
+    """The runs of the files in a folder. Not safe to share between threads."""
+
+    def __init__(self, folder: Path, monotonic: Callable[[], float]) -> None:
+        self._folder = folder
+        self._monotonic = monotonic
+        self._histories: dict[str, History] = {}
+
+    def look(self) -> list[NodeTraining]:
+        """Return how the newest runs train that show a step. Never raises: a heartbeat must go out whatever a job has
+        written.
+        """
+        now, before, trainings = self._monotonic(), self._histories, list[NodeTraining]()
+        self._histories = {}
+        for run, files in files_by_run(self._folder)[:RUNS_READ]:
+            if ranks := {rank: records for rank, file in files.items() if (records := _read(file))}:
+                self._histories[run] = history = before.get(run) or History()
+                history.add(ranks, now)
+                trainings.append(training_of(run, ranks, history))
+        return trainings[:RUNS]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The medians of what was new at one look at a run."""
+
+    at: float  # by the agent's monotonic clock: the node's own may jump
+    step_seconds: float | None
+    loss: float | None  # not a number where one was not finite
+    is_usual: bool  # neither the first look, which may have any past, nor the warm-up
+
+
+class History:
+    """The looks at a run: those of the last ten minutes, and an even choice of those before."""
+
+    def __init__(self) -> None:
+        self._known = frozenset[int]()  # hashes of the records of the last look, with their ranks
+        self._usual_from: int | None = None  # the step
+        self._recent: deque[_Look] = deque()
+        self._older: list[_Look] = []
+        self._aged, self._every = 0, 1  # of the looks that have grown old, each so many-th is kept
+
+    def add(self, ranks: Ranks, now: float) -> None:
+        """Add what the ranks have done since the last look."""
+        hashes = {hash((rank, record)): record for rank, records in ranks.items() for record in records}
+        new = [record for key, record in hashes.items() if key not in self._known]
+        self._known = frozenset(hashes)
+        first = min((record.step for record in new), default=0)
+        is_usual = self._usual_from is not None and first >= self._usual_from
+        if self._usual_from is None:
+            self._usual_from = first + WARM_UP_STEPS
+        look = _Look(now, _median(record.step_seconds for record in new), _loss(r.loss for r in new), is_usual)
+        if look.step_seconds is not None or look.loss is not None:
+            self._recent.append(look)
+        self._grow_old(now)
+
+    def _grow_old(self, now: float) -> None:
+        while self._recent and (now - self._recent[0].at > RECENT_SECONDS or len(self._recent) > LOOKS):
+            look = self._recent.popleft()
+            self._aged += look.is_usual
+            if look.is_usual and self._aged % self._every == 0:
+                self._older.append(look)
+        if len(self._older) > LOOKS:
+            del self._older[::2]
+            self._every *= 2
+
+    @property
+    def step_seconds(self) -> float | None:
+        """The median of the last ten minutes."""
+        return _median(look.step_seconds for look in self._recent)
+
+    @property
+    def loss(self) -> float | None:
+        """The median of the last ten minutes; not a number where one of the newest is not finite."""
+        losses = [look.loss for look in self._recent if look.loss is not None]
+        return losses[-1] if losses and math.isnan(losses[-1]) else _median(losses)
+
+    def usual_step_seconds(self) -> tuple[float | None, float | None]:
+        """Return the median of the time before, and its robust standard deviation; None: too few looks."""
+        return _usual(look.step_seconds for look in self._older)
+
+    def usual_loss(self) -> tuple[float | None, float | None]:
+        """Return the same of the loss."""
+        return _usual(look.loss for look in self._older)
+
+
+def _read(file: Path) -> list[StepRecord]:
+    try:
+        return records_in(read_progress(file))
+    except OSError:
+        return []
+
+
+def training_of(run: str, ranks: Ranks, history: History) -> NodeTraining:
+    """Return how a run trains, from the records of its ranks (each has some) and from the looks before."""
+    last = {rank: max(records, key=lambda record: record.order) for rank, records in sorted(ranks.items())}
+    first_rank, behind_rank = max(last, key=lambda rank: last[rank].order), min(last, key=lambda rank: last[rank].step)
+    medians = {rank: _median(record.compute_seconds for record in records) for rank, records in ranks.items()}
+    computes = {rank: seconds for rank, seconds in medians.items() if seconds is not None}
+    slowest_rank = max(computes, key=lambda rank: computes[rank], default=None)
+    saves = [(record.saved, record.saved_at) for record in last.values() if record.saved is not None]
+    saved_step, saved_at = max(saves, key=lambda save: save[0], default=(None, None))
+    usual_step_seconds, step_spread = history.usual_step_seconds()
+    usual_loss, loss_spread = history.usual_loss()
+    is_alone = len(last) == 1
+    return NodeTraining(
+        run=run,
+        step=last[first_rank].step,
+        at=last[first_rank].at,
+        ranks=len(last),
+        step_seconds=history.step_seconds,
+        usual_step_seconds=usual_step_seconds,
+        step_spread=step_spread,
+        compute_seconds=_median(computes.values()),
+        slowest_compute_seconds=None if slowest_rank is None else computes[slowest_rank],
+        slowest_rank=slowest_rank,
+        behind_step=None if is_alone else last[behind_rank].step,
+        behind_rank=None if is_alone else behind_rank,
+        loss=history.loss,
+        usual_loss=usual_loss,
+        loss_spread=loss_spread,
+        saved_step=saved_step,
+        saved_at=saved_at,
+        pause=next((record.pause for record in last.values() if record.pause), None),
+    )
+
+
+def _loss(losses: Iterable[float | None]) -> float | None:
+    """Return the median; not a number where one is none."""
+    known = [loss for loss in losses if loss is not None]
+    return math.nan if any(map(math.isnan, known)) else _median(known)
+
+
+def _usual(values: Iterable[float | None]) -> tuple[float | None, float | None]:
+    known = _finite(values)
+    middle = _median(known)
+    if middle is None or len(known) < USUAL_LOOKS:
+        return None, None
+    spread = _median(abs(value - middle) for value in known)
+    return middle, DEVIATIONS * (spread or 0.0)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Return the median of the finite values; None where there are none."""
+    ordered = sorted(_finite(values))
+    half = len(ordered) // 2
+    return (ordered[half] + ordered[~half]) / 2 if ordered else None
+
+
+def _finite(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None and math.isfinite(value)]
