@@ -17,6 +17,7 @@ UNITS = {
     "_kib": "KiB",
     "_mib": "MiB",
     "_percent": "%",
+    "_us": "µs",
     "_ms": "ms",
     "_s": "s",
     "_usd": "$",

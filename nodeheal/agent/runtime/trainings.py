@@ -22,9 +22,11 @@ Ranks = Mapping[int, Sequence[StepRecord]]  # the records of each local rank
 class Trainings:
     """The runs of the files in a folder. Not safe to share between threads."""
 
-    def __init__(self, folder: Path, monotonic: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, monotonic: Callable[[], float], time: Callable[[], float]) -> None:
+        """`time`: seconds since the epoch by the node's own clock, as programs write them."""
         self._folder = folder
         self._monotonic = monotonic
+        self._time = time
         self._histories: dict[str, History] = {}
 
     def look(self) -> list[NodeTraining]:
@@ -37,7 +39,7 @@ class Trainings:
             if ranks := {rank: records for rank, file in files.items() if (records := _read(file))}:
                 self._histories[run] = history = before.get(run) or History()
                 history.add(ranks, now)
-                trainings.append(training_of(run, ranks, history))
+                trainings.append(training_of(run, ranks, history, now, self._time()))
         return trainings[:RUNS]
 
 
@@ -51,6 +53,23 @@ class _Look:
     is_usual: bool  # neither the first look, which may have any past, nor the warm-up
 
 
+class Age:
+    """How long something is as it is. The node's clock may jump: two looks by the agent's own bound what it says."""
+
+    def __init__(self) -> None:
+        self._value: object = None
+        self._last_at = self._before_at = -math.inf  # of the last look, and of the last at another value
+        self._first_at = 0.0
+
+    def of(self, value: object, by_clock: float | None, now: float) -> float:
+        """Return the age of this value in seconds; `by_clock`: as the node's clock has it."""
+        if value != self._value:
+            self._value, self._before_at, self._first_at = value, self._last_at, now
+        self._last_at = now
+        least, most = now - self._first_at, now - self._before_at
+        return min(max(least, by_clock or 0.0), most)
+
+
 class History:
     """The looks at a run: those of the last ten minutes, and an even choice of those before."""
 
@@ -59,6 +78,7 @@ class History:
         self._usual_from: int | None = None  # the step
         self._recent: deque[_Look] = deque()
         self._older: list[_Look] = []
+        self.step_age, self.save_age = Age(), Age()
         self._aged, self._every = 0, 1  # of the looks that have grown old, each so many-th is kept
 
     def add(self, ranks: Ranks, now: float) -> None:
@@ -112,8 +132,10 @@ def _read(file: Path) -> list[StepRecord]:
         return []
 
 
-def training_of(run: str, ranks: Ranks, history: History) -> NodeTraining:
-    """Return how a run trains, from the records of its ranks (each has some) and from the looks before."""
+def training_of(run: str, ranks: Ranks, history: History, now: float, time: float) -> NodeTraining:
+    """Return how a run trains, from the records of its ranks (each has some) and from the looks before. `now` and
+    `time`: by the agent's monotonic clock, and by the node's.
+    """
     last = {rank: max(records, key=lambda record: record.order) for rank, records in sorted(ranks.items())}
     first_rank, behind_rank = max(last, key=lambda rank: last[rank].order), min(last, key=lambda rank: last[rank].step)
     medians = {rank: _median(record.compute_seconds for record in records) for rank, records in ranks.items()}
@@ -127,7 +149,7 @@ def training_of(run: str, ranks: Ranks, history: History) -> NodeTraining:
     return NodeTraining(
         run=run,
         step=last[first_rank].step,
-        at=last[first_rank].at,
+        idle_seconds=history.step_age.of(last[first_rank].step, _since(last[first_rank].at, time), now),
         ranks=len(last),
         step_seconds=history.step_seconds,
         usual_step_seconds=usual_step_seconds,
@@ -141,9 +163,13 @@ def training_of(run: str, ranks: Ranks, history: History) -> NodeTraining:
         usual_loss=usual_loss,
         loss_spread=loss_spread,
         saved_step=saved_step,
-        saved_at=saved_at,
+        saved_seconds=None if saved_step is None else history.save_age.of(saved_step, _since(saved_at, time), now),
         pause=next((record.pause for record in last.values() if record.pause), None),
     )
+
+
+def _since(at: float | None, time: float) -> float | None:
+    return None if at is None else time - at
 
 
 def _loss(losses: Iterable[float | None]) -> float | None:

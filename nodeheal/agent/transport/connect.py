@@ -4,6 +4,7 @@ own.
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Protocol
 
 from nodeheal.agent.identity.signing import Signer
@@ -57,7 +58,7 @@ def beside(
 
 def heartbeat_thread(config: AgentConfig, clock: Clock, signer: Signer, instead: Callable[[], None]) -> HeartbeatThread:
     """Create the thread that writes this node's heartbeats."""
-    trainings = Trainings(Path(config.progress_dir), clock.monotonic)
+    trainings = Trainings(Path(config.progress_dir), clock.monotonic, time)
     return HeartbeatThread(
         heartbeat_item(config, clock),
         signer.public,

@@ -32,7 +32,8 @@ class Job:
         self.folder = folder
         self.now = 1_000.0
         self.step = 0
-        self.trainings = Trainings(folder, lambda: self.now)
+        self.time = 2.0  # by the node's clock
+        self.trainings = Trainings(folder, lambda: self.now, lambda: self.time)
 
     def writes(self, *records: StepRecord, rank: int = 0, run: str = "llama.2") -> None:
         """The rank's whole file, as its program would write it."""
@@ -81,12 +82,14 @@ def test_the_ranks_of_a_run_are_one_training(job: Job) -> None:
     job.writes(StepRecord(98, at=9.0, compute_seconds=5.0, saved=80, saved_at=9.9, pause="checkpoint"), rank=1)
     job.writes(StepRecord(99, at=9.0, pause="evaluation"), rank=2)
 
+    job.time = 7.0
+
     [training] = job.trainings.look()
 
     assert training == NodeTraining(
         "llama/2",
         step=100,
-        at=2.0,
+        idle_seconds=5.0,
         ranks=3,
         step_seconds=3.0,
         compute_seconds=3.5,
@@ -96,7 +99,7 @@ def test_the_ranks_of_a_run_are_one_training(job: Job) -> None:
         behind_rank=1,
         loss=2.5,
         saved_step=90,
-        saved_at=1.5,
+        saved_seconds=5.5,
         pause="checkpoint",
     )
 
@@ -104,7 +107,7 @@ def test_the_ranks_of_a_run_are_one_training(job: Job) -> None:
 def test_a_rank_alone_is_not_behind_and_what_it_does_not_show_is_unknown(job: Job) -> None:
     job.writes(StepRecord(5))
 
-    assert job.trainings.look() == [NodeTraining("llama/2", 5, ranks=1)]
+    assert job.trainings.look() == [NodeTraining("llama/2", 5, idle_seconds=0.0, ranks=1)]
 
 
 def test_only_what_is_new_at_a_look_counts_for_it(job: Job) -> None:
@@ -206,7 +209,22 @@ def test_a_clock_that_jumps_changes_no_pace(job: Job) -> None:
 
     [training] = job.trainings.look()
 
-    assert (training.step, training.at, training.step_seconds) == (4, 0.0, 1.0)
+    assert (training.step, training.step_seconds) == (4, 1.0)
+
+
+@pytest.mark.parametrize(("clock_says", "idle"), [(1e9, 120.0), (-1e9, 60.0), (75.0, 75.0), (None, 60.0)])
+def test_how_long_no_step_was_taken_is_bounded_by_the_agents_own_looks(
+    job: Job, clock_says: float | None, idle: float
+) -> None:
+    job.minutes(2, step_seconds=1.0)
+    for _ in range(2):  # the step came between the look before the first of these and that one
+        job.now += EVERY
+        job.time = 100.0
+        at = None if clock_says is None else job.time - clock_says
+        job.writes(StepRecord(9, at=at, saved=9, saved_at=at))
+        [training] = job.trainings.look()
+
+    assert (training.idle_seconds, training.saved_seconds) == (idle, idle)
 
 
 def test_the_newest_runs_that_show_a_step_are_reported(job: Job) -> None:
@@ -257,11 +275,11 @@ def test_what_is_no_file_hides_no_run(job: Job, place: Callable[[Path], object])
     place(job.folder / "llama.2.1.steps")
     place(job.folder / "gpt.1.60.json")
 
-    assert job.trainings.look() == [NodeTraining("llama/2", 5, ranks=1)]
+    assert job.trainings.look() == [NodeTraining("llama/2", 5, idle_seconds=0.0, ranks=1)]
 
 
 def test_a_folder_that_no_job_has_created_is_no_training(tmp_path: Path) -> None:
-    assert Trainings(tmp_path / "nowhere", lambda: 0.0).look() == []
+    assert Trainings(tmp_path / "nowhere", lambda: 0.0, lambda: 0.0).look() == []
 
 
 def test_a_long_run_is_remembered_evenly_and_in_bounds() -> None:
