@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from typing import Any
 
 TEXT_CHARACTERS = 512  # a heartbeat of at most a kilobyte costs one write
 LONGEST_SECONDS = 1e9  # thirty years
@@ -69,7 +70,7 @@ def write_training(trainings: Iterable[NodeTraining]) -> str:
     text = ""
     for training in trainings:
         values = ((key, getattr(training, name)) for name, key in _KEYS.items())
-        parts = [f"{training.run}={training.step}", *(f"{key}={_shown(key, v)}" for key, v in values if v is not None)]
+        parts = [f"{training.run}={training.step}", *(f"{key}={_shown(v)}" for key, v in values if v is not None)]
         longer = f"{text},{';'.join(parts)}" if text else ";".join(parts)
         if len(longer) > TEXT_CHARACTERS:
             break
@@ -85,16 +86,16 @@ def read_training(text: str) -> dict[str, NodeTraining]:
         match = _RUN.fullmatch(begin)
         if match is not None:
             pairs = (item.partition("=") for item in rest)
-            values = {_FIELDS[key]: _value(_FIELDS[key], value) for key, _, value in pairs if key in _FIELDS}
+            values: dict[str, Any] = {
+                _FIELDS[key]: _value(_FIELDS[key], value) for key, _, value in pairs if key in _FIELDS
+            }
             trainings[match["run"]] = NodeTraining(match["run"], int(match["step"]), **values)
     return trainings
 
 
-def _shown(key: str, value: float | str) -> str:
+def _shown(value: float | str) -> str:
     if isinstance(value, str):
         return re.sub(r"[^a-z]", "", value.lower())[:16]
-    if key in {"t", "kt"}:
-        return f"{value:.1f}"
     return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 

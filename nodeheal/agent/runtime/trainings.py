@@ -143,6 +143,7 @@ def training_of(run: str, ranks: Ranks, history: History, now: float, time: floa
     slowest_rank = max(computes, key=lambda rank: computes[rank], default=None)
     saves = [(record.saved, record.saved_at) for record in last.values() if record.saved is not None]
     saved_step, saved_at = max(saves, key=lambda save: save[0], default=(None, None))
+    saved_seconds = history.save_age.of(saved_step, _since(saved_at, time), now)
     usual_step_seconds, step_spread = history.usual_step_seconds()
     usual_loss, loss_spread = history.usual_loss()
     is_alone = len(last) == 1
@@ -163,7 +164,7 @@ def training_of(run: str, ranks: Ranks, history: History, now: float, time: floa
         usual_loss=usual_loss,
         loss_spread=loss_spread,
         saved_step=saved_step,
-        saved_seconds=None if saved_step is None else history.save_age.of(saved_step, _since(saved_at, time), now),
+        saved_seconds=None if saved_step is None else saved_seconds,
         pause=next((record.pause for record in last.values() if record.pause), None),
     )
 

@@ -219,7 +219,7 @@ def test_how_long_no_step_was_taken_is_bounded_by_the_agents_own_looks(
     job.minutes(2, step_seconds=1.0)
     for _ in range(2):  # the step came between the look before the first of these and that one
         job.now += EVERY
-        job.time = 100.0
+        job.time = 2e9
         at = None if clock_says is None else job.time - clock_says
         job.writes(StepRecord(9, at=at, saved=9, saved_at=at))
         [training] = job.trainings.look()
