@@ -85,7 +85,7 @@ def say_top(rows: Sequence[JobListRow], now: datetime, *, is_wide: bool = False)
     head = ("JOB", "STATE", "POOL", "NODES", "RUN", "STEP", "DONE", "STEPS/S", "LEFT", "SEEN")
     say_table(head, [_top(row, now) for row in rows], is_wide=is_wide)
     if any(row.state is JobState.RUNNING and row.step is None for row in rows):
-        say("STEP -: it has written no step to $NODEHEAL_PROGRESS_FILE, which jobs with hang_seconds have")
+        say("STEP -: its program has written no step to $NODEHEAL_PROGRESS_FILE")
 
 
 def _top(row: JobListRow, now: datetime) -> tuple[str, ...]:

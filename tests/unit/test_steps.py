@@ -584,6 +584,7 @@ def test_ranks_know_who_they_are_and_where_rank_0_is() -> None:
     assert environment == {
         "NODEHEAL_JOB": "llama",
         "NODEHEAL_RUN": "1",
+        "NODEHEAL_PROGRESS_FILE": "/run/nodeheal/progress/llama.1.steps",
         "RANK": "1",
         "NODE_RANK": "1",
         "WORLD_SIZE": "2",
