@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from nodeheal.agent.checks import check, own
 from nodeheal.agent.checks.progress import limit_of
 from nodeheal.agent.runtime.training_files import records_in, step_in
-from nodeheal.agent.runtime.trainings import History, training_of
+from nodeheal.agent.runtime.trainings import TrainingHistory, training_of
 from nodeheal.api.job_file import JobFileRefused, parse_job_file
 from nodeheal.contract.acts import parse_act
 from nodeheal.contract.health_event import NodeFact
@@ -175,7 +175,7 @@ def _acts(body: str) -> None:
 
 def _train(data: bytes) -> None:
     """Two looks at two ranks, as a heartbeat carries what comes of them."""
-    history = History()
+    history = TrainingHistory()
     for piece in (data[::2], data):
         if ranks := {rank: records for rank in (0, 1) if (records := records_in(piece[rank:]))}:
             history.add(ranks, 0.0)

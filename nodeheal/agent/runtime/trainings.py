@@ -27,7 +27,7 @@ class Trainings:
         self._folder = folder
         self._monotonic = monotonic
         self._time = time
-        self._histories: dict[str, History] = {}
+        self._histories: dict[str, TrainingHistory] = {}
 
     def look(self) -> list[NodeTraining]:
         """Return how the newest runs train that show a step. Never raises: a heartbeat must go out whatever a job has
@@ -37,7 +37,7 @@ class Trainings:
         self._histories = {}
         for run, files in files_by_run(self._folder)[:RUNS_READ]:
             if ranks := {rank: records for rank, file in files.items() if (records := _read(file))}:
-                self._histories[run] = history = before.get(run) or History()
+                self._histories[run] = history = before.get(run) or TrainingHistory()
                 history.add(ranks, now)
                 trainings.append(training_of(run, ranks, history, now, self._time()))
         return trainings[:RUNS]
@@ -70,7 +70,7 @@ class Age:
         return min(max(least, by_clock or 0.0), most)
 
 
-class History:
+class TrainingHistory:
     """The looks at a run: those of the last ten minutes, and an even choice of those before."""
 
     def __init__(self) -> None:
@@ -90,9 +90,8 @@ class History:
         is_usual = self._usual_from is not None and first >= self._usual_from
         if self._usual_from is None:
             self._usual_from = first + WARM_UP_STEPS
-        look = _Look(now, _median(record.step_seconds for record in new), _loss(r.loss for r in new), is_usual)
-        if look.step_seconds is not None or look.loss is not None:
-            self._recent.append(look)
+        step_seconds, loss = _median(record.step_seconds for record in new), _loss(record.loss for record in new)
+        self._recent.append(_Look(now, step_seconds, loss, is_usual))
         self._grow_old(now)
 
     def _grow_old(self, now: float) -> None:
@@ -132,7 +131,7 @@ def _read(file: Path) -> list[StepRecord]:
         return []
 
 
-def training_of(run: str, ranks: Ranks, history: History, now: float, time: float) -> NodeTraining:
+def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, time: float) -> NodeTraining:
     """Return how a run trains, from the records of its ranks (each has some) and from the looks before. `now` and
     `time`: by the agent's monotonic clock, and by the node's.
     """

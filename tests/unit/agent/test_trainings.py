@@ -16,7 +16,7 @@ from nodeheal.agent.runtime.trainings import (
     RUNS_READ,
     USUAL_LOOKS,
     WARM_UP_STEPS,
-    History,
+    TrainingHistory,
     Trainings,
 )
 from nodeheal.contract.training import NodeTraining
@@ -283,7 +283,7 @@ def test_a_folder_that_no_job_has_created_is_no_training(tmp_path: Path) -> None
 
 
 def test_a_long_run_is_remembered_evenly_and_in_bounds() -> None:
-    history, count = History(), LOOKS * 20
+    history, count = TrainingHistory(), LOOKS * 20
     for step in range(count):
         history.add({0: [StepRecord(step, step_seconds=float(step))]}, step * EVERY)
 
@@ -293,7 +293,7 @@ def test_a_long_run_is_remembered_evenly_and_in_bounds() -> None:
 
 
 def test_looks_each_second_are_in_bounds_and_still_grow_old() -> None:
-    history = History()
+    history = TrainingHistory()
     for step in range(LOOKS * 2):
         history.add({0: [StepRecord(step, step_seconds=1.0)]}, float(step) / 10)
 
