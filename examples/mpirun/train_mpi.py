@@ -89,7 +89,7 @@ def note(directory: Path, rank: int, **what: object) -> None:
 
 
 def show_step(taken: int) -> None:
-    """Tell the node's agent that the job moves, and how far; nodeheal names the file for jobs with hang_seconds."""
+    """Tell the node's agent that the job moves, and how far; nodeheal names the file. nodeheal.progress shows more."""
     if file := os.environ.get("NODEHEAL_PROGRESS_FILE"):
         with contextlib.suppress(OSError):  # not mounted: training goes on unwatched
             Path(file).write_text(json.dumps({"step": taken}), encoding="utf-8")
