@@ -20,10 +20,22 @@ from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import Refused
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Phase, Refusal, SchedulerKind, Verdict
+from nodeheal.contract.vocabulary import (
+    Action,
+    Awaited,
+    JobFindingKind,
+    NodeState,
+    Outcome,
+    Phase,
+    Refusal,
+    SchedulerKind,
+    Verdict,
+)
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, Suspect
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
@@ -38,6 +50,7 @@ from nodeheal.services.notify.compose import compose
 from nodeheal.services.notify.compose_digest import compose_digest
 from nodeheal.services.notify.compose_records_back import compose_records_back
 from nodeheal.services.notify.compose_storm import compose_storm
+from nodeheal.services.notify.compose_training import compose_training
 from nodeheal.services.notify.compose_unconfirmed import compose_unconfirmed
 from nodeheal.services.notify.compose_waiting import compose_question, compose_waiting
 from nodeheal.services.operators.describe_answer import describe_answer
@@ -56,6 +69,7 @@ from tests.support.job_cluster import (
     is_recovered,
     wants_it_stopped,
 )
+from tests.support.jobs import ecs_job
 from tests.support.policies import with_policy
 from tests.support.recovery_story import Story
 from tests.support.unmanaged_tasks import unmanaged_tasks_of
@@ -287,6 +301,13 @@ def _mail_of(it: JobCluster, phase: Phase) -> Notification:
     return [mail for _, mail in it.ports.notifier.announced if mail.owner and mail.phase is phase][-1]  # type: ignore[attr-defined,no-any-return]
 
 
+def _trains_badly() -> Notification:
+    job, owner = ecs_job("llama", "train", "training", "trainer:1", "trainer", 8), parse_owner(ADA)
+    suspects = (Suspect(NODES[1], 5, 1.21),)
+    finding = JobFinding("llama", 2, JobFindingKind.SLOW_RANK, 1.21, 0.8, 4_210, suspects)
+    return compose_training(job, Run("llama", 2, NOW, "", ()), NotedFinding(finding, NOW), owner)
+
+
 def _to_owners() -> Iterator[Kind]:
     broken = _job(_falls_off, is_recovered, finishes)
     yield Kind("To the owner: started", "All ranks of the first run are up.", _mail_of(broken, Phase.STARTED))
@@ -294,6 +315,7 @@ def _to_owners() -> Iterator[Kind]:
     asks = _job(fails(), is_recovered, asks=True)
     yield Kind("To the owner: waits", "It is down, and its pool asks first.", _mail_of(asks, Phase.STOPPED))
     yield Kind("To the owner: runs again", "After a node was repaired.", _mail_of(broken, Phase.RUNS_AGAIN))
+    yield Kind("To the owner: trains badly", "A rank lies apart from the others.", _trains_badly())
     yield Kind("To the owner: finished", "Every rank has ended well.", _mail_of(broken, Phase.FINISHED))
     own = _job(fails(), is_recovered, fails(), restarts=1)
     yield Kind(

@@ -179,7 +179,7 @@ def _train(data: bytes) -> None:
     for piece in (data[::2], data):
         if ranks := {rank: records for rank in (0, 1) if (records := records_in(piece[rank:]))}:
             history.add(ranks, 0.0)
-            sent = training_of("llama/2", ranks, history)
+            sent = training_of("llama/2", ranks, history, 0.0, 0.0)
             if read_training(write_training([sent]))["llama/2"].step != sent.step:
                 raise AssertionError("the heartbeat has another step")
 

@@ -62,6 +62,7 @@ KINDS: Mapping[str, Kind] = {
     "job": kind("job#llama", "JOB_SK", listed="job_pk"),
     "run": kind("job#llama", "RUN_PREFIX", "run_sk"),
     "answer to a check": kind("job#llama", "CHECK_PREFIX"),
+    "finding about a run": kind("job#llama", "FINDING_PREFIX", "findings_prefix"),
     "hang": kind("hang#llama/1", "HANG_SK", "hang_pk"),
     "lease": kind("lease#/fsx", "LEASE_SK", "lease_pk"),
     "place of the sweep": kind(names.SWEEP_PK, "SWEEP_SK"),

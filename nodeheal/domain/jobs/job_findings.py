@@ -168,9 +168,9 @@ class _Judge:
     def standstill(self) -> Iterator[JobFinding]:
         """No rank takes a step: a run hangs when the one that has moved last stands still."""
         if not self._reports:
-            limit = self.limits.first_step_seconds
+            longest = self.limits.first_step_seconds
             has_shown_steps = self.job.steps is not None or self.run.resumed_step is not None
-            if limit and has_shown_steps and self.seconds_up > limit:
+            if longest and has_shown_steps and self.seconds_up > longest:
                 yield self._finding(JobFindingKind.NO_FIRST_STEP, self.seconds_up, None)
             return
         if any(report.pause for report in self._reports):
