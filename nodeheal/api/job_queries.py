@@ -88,7 +88,7 @@ def job(
         advice=AdviceView.model_validate(
             advice_of(record, known, incidents, now, lived_beside(record, ports)), from_attributes=True
         ),
-        findings=tuple(map(_finding, ports.job_notes.findings(job_id, record.current_run))),
+        findings=tuple(map(_finding, ports.job_findings.of(job_id, record.current_run))),
         runs=tuple(_runs(record, known[-RUNS_SHOWN:])),
         incidents=tuple(map(_incident, incidents)),
     )

@@ -26,6 +26,7 @@ from nodeheal.ports.storage import (
     FleetIndex,
     HardwareStore,
     IncidentStore,
+    JobFindings,
     JobNotes,
     JobStore,
     NodeStore,
@@ -49,6 +50,7 @@ class Ports:
     operations: OperationStore
     jobs: JobStore
     job_notes: JobNotes
+    job_findings: JobFindings
     schedulers: Mapping[SchedulerKind, Scheduler]  # those that this deployment serves
     commands: NodeCommands
     machines: Machines  # of EC2

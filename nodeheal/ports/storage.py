@@ -226,18 +226,22 @@ class JobNotes(Protocol):
     def hang_of(self, run: str) -> Hang | None:
         """The newest hang of this run (strongly consistent), or None."""
 
-    def note_finding(self, finding: NotedFinding) -> None:
-        """Write down how a run trains badly; of a kind the newest holds."""
-
-    def findings(self, job_id: str, run: int) -> Sequence[NotedFinding]:
-        """What is written down of this run, by kind (strongly consistent)."""
-
     def hold(self, directory: str, job_id: str) -> str:
         """Take the checkpoint directory for the job, with all that lies in it and above it, unless another job has one
         of these; who has it now. Taking it again is harmless. Raises NotAccepted."""
 
     def release_directory(self, directory: str, job_id: str) -> None:
         """Release the directory, if this job has it."""
+
+
+class JobFindings(Protocol):
+    """What is, or was, wrong with how runs train."""
+
+    def note(self, finding: NotedFinding) -> None:
+        """Write it down; of a run and a kind the newest holds."""
+
+    def of(self, job_id: str, run: int) -> Sequence[NotedFinding]:
+        """What is written down of this run, by kind (strongly consistent)."""
 
 
 @dataclass(frozen=True)

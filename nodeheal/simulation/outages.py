@@ -18,7 +18,18 @@ class AwsService(StrEnum):
 
 # The ports behind which the table is.
 TABLE_PORTS = frozenset(
-    {"nodes", "incidents", "attempts", "pools", "operations", "jobs", "job_notes", "fleet_index", "heartbeats"}
+    {
+        "nodes",
+        "incidents",
+        "attempts",
+        "pools",
+        "operations",
+        "jobs",
+        "job_notes",
+        "job_findings",
+        "fleet_index",
+        "heartbeats",
+    }
 )
 BUS_CALL = "notifier.announce"
 

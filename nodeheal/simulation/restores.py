@@ -8,7 +8,18 @@ from typing import Any
 from nodeheal.ports import Ports
 
 # What stands in the table. Messages that were sent are marked there, too; the mark of the records is there as well.
-_STORES = ("nodes", "hardware", "incidents", "attempts", "pools", "operations", "jobs", "job_notes", "fleet_index")
+_STORES = (
+    "nodes",
+    "hardware",
+    "incidents",
+    "attempts",
+    "pools",
+    "operations",
+    "jobs",
+    "job_notes",
+    "job_findings",
+    "fleet_index",
+)
 _CONTAINERS = (dict, set, list, deque)
 
 

@@ -9,6 +9,7 @@ from nodeheal.adapters.memory.owners import MemoryConfirmations
 from nodeheal.adapters.memory.stores import (
     MemoryAttemptLedger,
     MemoryHardwareStore,
+    MemoryJobFindings,
     MemoryPauseStore,
     MemoryRecordsEpoch,
 )
@@ -87,6 +88,7 @@ def world_ports(
         operations=operations,
         jobs=jobs,
         job_notes=SimJobNotes(jobs),
+        job_findings=MemoryJobFindings(),
         schedulers={setting.scheduler: scheduler.as_scheduler(setting.scheduler)},
         commands=commands,
         machines=machines,

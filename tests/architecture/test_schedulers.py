@@ -120,8 +120,9 @@ KNOW_SLURM = {
     "stacks/permission.py": "what asking its controller needs",
 }
 _MOST = 4
-# Its adapter and what reads its output; commands of the agent and of operators; what plays it (ADR 63).
-_OF_SLURM = ("adapters/slurm/", "parsers/slurm", "parsers/sbatch", "agent/", "cli/", "simulation/")
+# Its adapter and what reads its output; commands of the agent and of operators; what plays it (ADR 63); the module that
+# training programs import, whichever launcher has started them.
+_OF_SLURM = ("progress.py", "adapters/slurm/", "parsers/slurm", "parsers/sbatch", "agent/", "cli/", "simulation/")
 
 
 def test_a_scheduler_is_named_in_few_files_outside_of_its_own() -> None:

@@ -53,15 +53,15 @@ AT_MOST = {
     "--version": 6,
     "-h": 6,  # the list of commands is a table
     "nodes list -h": 17,
-    "explain xid 79": 56,
-    "status": 117,
-    "nodes list": 110,
-    "incidents list": 106,
-    "incidents show inc-1234": 108,
-    "jobs list": 115,
-    "jobs show llama": 114,
-    "approve inc-1234 --why because": 111,  # refused by the same function as in the control plane
-    "pools list": 94,
+    "explain xid 79": 58,
+    "status": 119,
+    "nodes list": 112,
+    "incidents list": 108,
+    "incidents show inc-1234": 110,
+    "jobs list": 117,
+    "jobs show llama": 116,
+    "approve inc-1234 --why because": 113,  # refused by the same function as in the control plane
+    "pools list": 96,
 }
 
 

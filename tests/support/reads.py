@@ -9,7 +9,6 @@ READS = frozenset(
         "describe",
         "find",
         "find_ranks",
-        "findings",
         "folded",
         "get",
         "get_run",

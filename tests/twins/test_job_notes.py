@@ -103,10 +103,10 @@ def test_what_is_wrong_with_a_run_is_kept_by_kind_and_only_of_that_run(ports: Po
     hung = NotedFinding(JobFinding("llama", 2, JobFindingKind.HUNG, 90.0, 1.0, 500), NOW, over_at=NOW)
     other = NotedFinding(JobFinding("llama", 1, JobFindingKind.HUNG, 90.0, 1.0), NOW)
     for each in (slow, hung, other, replace(slow, announced_at=NOW)):
-        ports.job_notes.note_finding(each)
+        ports.job_findings.note(each)
 
-    assert list(ports.job_notes.findings("llama", 2)) == [hung, replace(slow, announced_at=NOW)]
-    assert ports.job_notes.findings("gpt", 2) == []
+    assert list(ports.job_findings.of("llama", 2)) == [hung, replace(slow, announced_at=NOW)]
+    assert ports.job_findings.of("gpt", 2) == []
 
 
 def test_the_first_answer_to_a_request_holds(ports: Ports) -> None:

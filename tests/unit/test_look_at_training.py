@@ -64,7 +64,7 @@ def test_a_run_that_hangs_is_told_to_its_owner_once(world: Ports, clock: FrozenC
 
     assert (first, look(world, STANDS)) == (["llama"], [])
     assert subjects(world) == ["[nodeheal] llama seems to hang"]
-    [kept] = world.job_notes.findings("llama", 2)
+    [kept] = world.job_findings.of("llama", 2)
     assert (kept.finding.kind, kept.since, kept.announced_at, kept.over_at) == (JobFindingKind.HUNG, NOW, NOW, None)
 
 
@@ -72,7 +72,7 @@ def test_what_is_over_is_written_down_and_not_told_when_it_comes_again(world: Po
     look(world, STANDS)
     clock.advance(60)
     look(world, {**STANDS, "idle_seconds": 1.0})
-    [over] = world.job_notes.findings("llama", 2)
+    [over] = world.job_findings.of("llama", 2)
     clock.advance(60)
     look(world, STANDS)
 
@@ -98,7 +98,7 @@ def test_a_job_without_an_owner_is_only_written_down(world: Ports) -> None:
 
     assert look(world, STANDS) == ["llama"]
     assert subjects(world) == []
-    assert [each.announced_at for each in world.job_notes.findings("llama", 2)] == [NOW]
+    assert [each.announced_at for each in world.job_findings.of("llama", 2)] == [NOW]
 
 
 def test_a_node_that_is_not_heard_of_leaves_the_run_unjudged(world: Ports, clock: FrozenClock) -> None:
@@ -106,7 +106,7 @@ def test_a_node_that_is_not_heard_of_leaves_the_run_unjudged(world: Ports, clock
     late = Heartbeat("role:mi-0", "boot-1", NOW - timedelta(minutes=10), 60.0)
     beats = {name: replace(late, who=f"role:{name}") for name in NODES}
     assert look_at_training(["demo"], beats, world, SlowJobs()) == []
-    assert world.job_notes.findings("llama", 2) == []
+    assert world.job_findings.of("llama", 2) == []
 
 
 def test_steps_of_another_run_say_nothing(world: Ports, clock: FrozenClock) -> None:

@@ -100,16 +100,6 @@ class DynamoJobNotes:
         item = self._table.get(names.hang_pk(run), names.HANG_SK)
         return from_item(Hang, item) if item else None
 
-    def note_finding(self, finding: NotedFinding) -> None:
-        sort_key = f"{names.findings_prefix(finding.finding.run)}{finding.finding.kind}"
-        expires = finding.since + timedelta(days=ANSWER_DAYS)
-        keys = {"pk": names.job_pk(finding.finding.job_id), "sk": sort_key}
-        self._table.put(to_item({**keys, **fields_of(finding), names.TTL_ATTRIBUTE: int(expires.timestamp())}))
-
-    def findings(self, job_id: str, run: int) -> Sequence[NotedFinding]:
-        items = self._table.query(names.job_pk(job_id), names.findings_prefix(run))
-        return [from_item(NotedFinding, item) for item in items]
-
     def hold(self, directory: str, job_id: str) -> str:
         path, above = lease_path(directory), lease_ancestors(directory)
         mine: dict[str, Any] = {":job": job_id, ":jobs": {job_id}}
@@ -166,3 +156,20 @@ def _readable(item: Item) -> Job | None:
         wrong = sorted({str(each["loc"][0]) for each in error.errors() if each["loc"]})
         logger.error("an item that is not a valid job was skipped", extra={"item": item["pk"], "wrong": wrong})
         return None
+
+
+class DynamoJobFindings:
+    """Implements JobFindings."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def note(self, finding: NotedFinding) -> None:
+        sort_key = f"{names.findings_prefix(finding.finding.run)}{finding.finding.kind}"
+        expires = finding.since + timedelta(days=ANSWER_DAYS)
+        keys = {"pk": names.job_pk(finding.finding.job_id), "sk": sort_key}
+        self._table.put(to_item({**keys, **fields_of(finding), names.TTL_ATTRIBUTE: int(expires.timestamp())}))
+
+    def of(self, job_id: str, run: int) -> Sequence[NotedFinding]:
+        items = self._table.query(names.job_pk(job_id), names.findings_prefix(run))
+        return [from_item(NotedFinding, item) for item in items]

@@ -14,7 +14,7 @@ from nodeheal.adapters.aws.fleet_index import DynamoFleetIndex
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.hyperpod import HyperPodMachines
 from nodeheal.adapters.aws.items import Table
-from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
+from nodeheal.adapters.aws.jobs import DynamoJobFindings, DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.liveness_probes import AwsLivenessProbes
 from nodeheal.adapters.aws.notifier import AwsNotifier, Destinations
@@ -71,6 +71,7 @@ def aws_ports(
         operations=DynamoOperationStore(rows),
         jobs=DynamoJobStore(rows),
         job_notes=DynamoJobNotes(rows),
+        job_findings=DynamoJobFindings(rows),
         schedulers=served,
         commands=NodeCommandsByScheduler(served.node_commands, by_ssm),
         machines=Ec2Machines(make, make_once),

@@ -336,7 +336,6 @@ class MemoryJobNotes:
     store: MemoryJobStore
     kept_answers: dict[tuple[str, str, str], CheckAnswer] = field(default_factory=dict)
     hangs: dict[str, Hang] = field(default_factory=dict)
-    kept_findings: dict[tuple[str, int, str], NotedFinding] = field(default_factory=dict)
     leases: dict[str, str] = field(default_factory=dict)
 
     def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
@@ -348,12 +347,6 @@ class MemoryJobNotes:
 
     def hang_of(self, run: str) -> Hang | None:
         return self.hangs.get(run)
-
-    def note_finding(self, finding: NotedFinding) -> None:
-        self.kept_findings[finding.finding.job_id, finding.finding.run, finding.finding.kind] = finding
-
-    def findings(self, job_id: str, run: int) -> Sequence[NotedFinding]:
-        return [finding for key, finding in sorted(self.kept_findings.items()) if key[:2] == (job_id, run)]
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
         self.kept_answers.setdefault((job_id, answer.request_id, answer.node_id), answer)
@@ -371,6 +364,19 @@ class MemoryJobNotes:
     def release_directory(self, directory: str, job_id: str) -> None:
         if self.leases.get(lease_path(directory)) == job_id:
             del self.leases[lease_path(directory)]
+
+
+@dataclass
+class MemoryJobFindings:
+    """Implements JobFindings."""
+
+    kept: dict[tuple[str, int, str], NotedFinding] = field(default_factory=dict)
+
+    def note(self, finding: NotedFinding) -> None:
+        self.kept[finding.finding.job_id, finding.finding.run, finding.finding.kind] = finding
+
+    def of(self, job_id: str, run: int) -> Sequence[NotedFinding]:
+        return [finding for key, finding in sorted(self.kept.items()) if key[:2] == (job_id, run)]
 
 
 @dataclass

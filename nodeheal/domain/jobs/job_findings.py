@@ -128,7 +128,7 @@ class NotedFinding:
 
 
 def noted(findings: Sequence[JobFinding], known: Sequence[NotedFinding], now: datetime) -> list[NotedFinding]:
-    """Return what has to be written down anew: what begins, what begins again, and what is over."""
+    """Return what is to be written down: what begins, what begins again, and what is over."""
     by_kind, made = {each.finding.kind: each for each in known}, {finding.kind for finding in findings}
     ends = [replace(each, over_at=now) for each in known if each.is_open and each.finding.kind not in made]
     begins = [

@@ -46,14 +46,14 @@ def _look_at(job: Job, run: Run, heartbeats: Mapping[str, Heartbeat], ports: Por
         return False  # what is not heard of may be what is wrong, and silence is another fault
     seconds_up = (now - (run.running_since or now)).total_seconds()
     findings = job_findings(job, run, trainings_of(run, fresh), seconds_up, limits)
-    known = ports.job_notes.findings(job.job_id, run.number)
+    known = ports.job_findings.of(job.job_id, run.number)
     changes = noted(findings, known, now)
     for change in changes:
-        ports.job_notes.note_finding(change)
+        ports.job_findings.note(change)
     kept = {each.finding.kind: each for each in (*known, *changes)}
     due = [replace(kept[finding.kind], finding=finding) for finding in findings if kept[finding.kind].is_due(now)]
     for each in due:
         if job.owner is not None:
             ports.notifier.announce(JOB_NEWS, compose_training(job, run, each, job.owner))
-        ports.job_notes.note_finding(replace(each, announced_at=now))
+        ports.job_findings.note(replace(each, announced_at=now))
     return bool(due)
