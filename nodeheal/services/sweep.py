@@ -94,8 +94,13 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     except NotAccepted as error:
         done.unfinished = str(error)  # "not now" from a service: the next run asks again
     try:
-        done.slow_jobs = look_at_training(pools, heartbeats, ports, policy.slow_jobs)
         done.ranks = ask_after_ranks(pools, ports)
+    except UNTRUE as error:
+        done.broken.append(error)
+    try:
+        done.slow_jobs = look_at_training(pools, heartbeats, ports, policy.slow_jobs)
+    except NotAccepted as error:
+        done.unfinished = str(error)
     except UNTRUE as error:
         done.broken.append(error)
     done.orders = take_orders(done.ordering, begun_at + timedelta(seconds=RUN_SECONDS), ports, policy)

@@ -8,14 +8,17 @@ import pytest
 
 from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import JobFindingKind, JobState, Phase
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, SlowJobs
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.ports import Ports
+from nodeheal.services import sweep as sweeping
 from nodeheal.services.jobs.look_at_training import look_at_training
 from nodeheal.services.notify.compose_training import compose_training
-from tests.support.builders import NOW, FrozenClock, memory_ports
+from nodeheal.services.sweep import sweep
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node
 from tests.support.jobs import ecs_job
 
 ADA = Owner("ada@example.com", "Ada Lovelace")
@@ -146,6 +149,38 @@ def test_where_nobody_looks_or_no_heartbeat_is_read_nothing_is_judged(world: Por
     beats = {name: Heartbeat(f"role:{name}", "boot-1", world.clock(), 60.0) for name in NODES}
     assert look_at_training(["demo"], beats, world, SlowJobs(enabled=False)) == []
     assert look_at_training(["demo"], beats, world, SlowJobs()) == ["llama"]
+
+
+# In the sweep
+
+
+@pytest.mark.parametrize("error", [NotAccepted("throttled"), ValueError("no job")])
+def test_a_look_that_breaks_off_leaves_the_rest_of_the_sweep_as_it_is(
+    world: Ports, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def breaks(*_: object) -> list[str]:
+        raise error
+
+    orders = list[object]()
+    monkeypatch.setattr(sweeping, "look_at_training", breaks)
+    monkeypatch.setattr(sweeping, "take_orders", lambda *given: orders.append(given) or [])
+
+    if isinstance(error, NotAccepted):
+        assert sweep(world, ACT).unfinished == "throttled"
+    else:
+        with pytest.raises(ValueError, match="no job"):
+            sweep(world, ACT)
+    assert len(orders) == 1
+
+
+def test_a_sweep_looks_at_training_by_the_heartbeats_that_it_has_read(world: Ports) -> None:
+    training = NodeTraining("llama/2", 500, **STANDS)
+    for name in NODES:
+        beat = Heartbeat(f"role:{name}", "boot-1", NOW, 60.0, trainings={"llama/2": training})
+        world.heartbeats.beats[beat.who] = beat  # type: ignore[attr-defined]
+    world.nodes.save(node("mi-0"))  # its pool is one of the fleet
+
+    assert sweep(world, ACT).slow_jobs == ["llama"]
 
 
 # The email
