@@ -27,7 +27,8 @@ from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import JobFindingKind, SchedulerKind
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.jobs.job_findings import NotedFinding, SlowJobs, job_findings, noted
+from nodeheal.domain.jobs.job_findings import NotedFinding, job_findings, noted
+from nodeheal.domain.policy.policy_models import SlowJobs
 
 WRITTEN = Path("build/slow-jobs.json")
 SPREADS = (0.01, 0.03, 0.05, 0.10)  # standard deviation of a step, of its median

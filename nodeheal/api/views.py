@@ -91,7 +91,8 @@ class JobRow(View):
 class JobListRow(JobRow):
     """A job with how far its run has come, as its nodes' heartbeats say: None where none of them shows a step.
 
-    `run`: 0 before the first. `steps`: how many its file says that it takes; `share`: of these, 0 to 1.
+    `run`: 0 before the first. `steps`: how many its file says that it takes; `share`: of these, 0 to 1. `step_seconds`:
+    of the last ten minutes; `usual_step_seconds`: of the run before.
     """
 
     scheduler: SchedulerKind
@@ -103,6 +104,9 @@ class JobListRow(JobRow):
     steps_per_second: float | None
     share: float | None
     seconds_left: float | None
+    step_seconds: float | None
+    usual_step_seconds: float | None
+    loss: float | None
     submission: int
     owner: str | None
 

@@ -82,7 +82,7 @@ def say_top(rows: Sequence[JobListRow], now: datetime, *, is_wide: bool = False)
     if not rows:
         say("no active job")
         return
-    head = ("JOB", "STATE", "POOL", "NODES", "RUN", "STEP", "DONE", "STEPS/S", "LEFT", "SEEN")
+    head = ("JOB", "STATE", "POOL", "NODES", "RUN", "STEP", "DONE", "STEPS/S", "PACE", "LEFT", "SEEN")
     say_table(head, [_top(row, now) for row in rows], is_wide=is_wide)
     if any(row.state is JobState.RUNNING and row.step is None for row in rows):
         say("STEP -: its program has written no step to $NODEHEAL_PROGRESS_FILE")
@@ -91,11 +91,16 @@ def say_top(rows: Sequence[JobListRow], now: datetime, *, is_wide: bool = False)
 def _top(row: JobListRow, now: datetime) -> tuple[str, ...]:
     cells = (row.job, row.state.value, row.pool, str(row.nodes), str(row.run or "-"))
     if row.step is None:
-        return (*cells, "-", "-", "-", "-", "-")
+        return (*cells, "-", "-", "-", "-", "-", "-")
     pace = f"{row.steps_per_second:.2g}" if row.steps_per_second else "-"
     left = lasting(row.seconds_left) if row.seconds_left is not None else "-"
     done = f"{row.share:.0%}" if row.share is not None else "-"
-    return (*cells, str(row.step), done, pace, left, age(row.step_at, now))
+    return (*cells, str(row.step), done, pace, pace_text(row), left, age(row.step_at, now))
+
+
+def pace_text(row: JobListRow) -> str:
+    """`87%` of its usual pace in this run; `-`: not known."""
+    return f"{row.usual_step_seconds / row.step_seconds:.0%}" if row.usual_step_seconds and row.step_seconds else "-"
 
 
 def done_text(row: JobListRow) -> str:
@@ -110,7 +115,10 @@ def progress_text(row: JobListRow) -> str:
     done = f" of {row.steps} ({row.share:.0%})" if row.share is not None else ""
     pace = f", {row.steps_per_second:.2g} steps/s" if row.steps_per_second else ""
     left = f", about {lasting(row.seconds_left)} left" if row.seconds_left is not None else ""
-    return f"step {row.step}{done}{pace}{left}"
+    takes = f"; a step takes {row.step_seconds:.3g} s" if row.step_seconds else ""
+    usual = f", usually {row.usual_step_seconds:.3g} s" if takes and row.usual_step_seconds else ""
+    loss = f"; loss {row.loss:.4g}" if row.loss is not None else ""
+    return f"step {row.step}{done}{pace}{left}{takes}{usual}{loss}"
 
 
 def _cells(row: JobListRow | SlurmJobRow | KubernetesJobRow, now: datetime) -> tuple[str, ...]:

@@ -53,15 +53,15 @@ AT_MOST = {
     "--version": 6,
     "-h": 6,  # the list of commands is a table
     "nodes list -h": 17,
-    "explain xid 79": 58,
-    "status": 119,
-    "nodes list": 112,
-    "incidents list": 108,
+    "explain xid 79": 57,
+    "status": 120,
+    "nodes list": 113,
+    "incidents list": 109,
     "incidents show inc-1234": 110,
     "jobs list": 117,
     "jobs show llama": 116,
     "approve inc-1234 --why because": 113,  # refused by the same function as in the control plane
-    "pools list": 96,
+    "pools list": 97,
 }
 
 

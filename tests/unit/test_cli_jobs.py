@@ -628,6 +628,6 @@ def test_how_far_a_job_has_come_is_shown_and_left_out_where_nobody_knows(world: 
     assert (row["step"], row["steps"], row["seconds_left"]) == (100, 400, None)
     assert "Progress    step 100 of 400 (25%)" in run("show", "llama").output
     assert [line.split()[5:7] for line in run("top").output.splitlines()] == [["STEP", "DONE"], ["100", "25%"]]
-    assert unknown.splitlines()[1].split()[5:] == ["-"] * 5
+    assert unknown.splitlines()[1].split()[5:] == ["-"] * 6
     world.becomes(state=JobState.COMPLETED)
     assert run("top").output == "no active job\n"

@@ -11,7 +11,8 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import JobFindingKind as Kind
 from nodeheal.domain.jobs.job import GangTask, Run
-from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, SlowJobs, Suspect, job_findings, noted
+from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, Suspect, job_findings, noted
+from nodeheal.domain.policy.policy_models import SlowJobs
 from tests.support.builders import NOW
 from tests.support.jobs import ecs_job
 

@@ -11,8 +11,9 @@ from nodeheal.contract.vocabulary import JobFindingKind, JobState, Phase
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import GangTask, Run
-from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, SlowJobs
+from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding
 from nodeheal.domain.jobs.owner import Owner
+from nodeheal.domain.policy.policy_models import SlowJobs
 from nodeheal.ports import Ports
 from nodeheal.services import sweep as sweeping
 from nodeheal.services.jobs.look_at_training import look_at_training

@@ -1,5 +1,6 @@
 """How far a job has come, from the file that it touches to the line that people read."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +11,7 @@ from nodeheal.adapters.aws.heartbeats import _read
 from nodeheal.agent.transport.heartbeat_client import HeartbeatContent as Beat
 from nodeheal.agent.transport.heartbeat_client import request
 from nodeheal.api.job_list import job_row
-from nodeheal.cli.job_list import done_text, progress_text
+from nodeheal.cli.job_list import done_text, pace_text, progress_text
 from nodeheal.contract.training import NodeTraining
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import GangTask, Run
@@ -55,6 +56,31 @@ def test_without_the_number_of_all_steps_only_the_step_is_told() -> None:
     row = job_row(job, training_progress(job, RUN, beats(mi_0={"llama/2": 5_000})))
 
     assert (done_text(row), progress_text(row), row.seconds_left) == ("step 5000", "step 5000, 2 steps/s", None)
+
+
+def test_its_pace_is_shown_beside_its_usual_one_and_a_loss_that_is_a_number() -> None:
+    shown = {"step_seconds": 1.15, "usual_step_seconds": 1.0}
+    trainings = [NodeTraining("llama/2", 50, loss=loss, **shown) for loss in (2.5, None)]
+    nodes = {
+        f"mi-{n}": Heartbeat(f"role:mi-{n}", "boot-1", LATER, 60.0, trainings={"llama/2": each})
+        for n, each in enumerate(trainings)
+    }
+
+    row = job_row(replace(JOB, steps=None), training_progress(replace(JOB, steps=None), RUN, nodes))
+
+    assert progress_text(row) == "step 50; a step takes 1.15 s, usually 1 s; loss 2.5"
+    assert pace_text(row) == "87%"
+    nodes["mi-0"] = replace(nodes["mi-0"], trainings={"llama/2": replace(trainings[0], loss=math.nan)})
+    progress = training_progress(JOB, RUN, nodes)
+    assert progress is not None
+    assert progress.loss is None
+
+
+@pytest.mark.parametrize("shown", [{}, {"step_seconds": 1.0}, {"usual_step_seconds": 1.0}])
+def test_a_run_without_a_usual_pace_has_none_to_compare(shown: dict[str, float]) -> None:
+    beat = Heartbeat("role:mi-0", "boot-1", LATER, 60.0, trainings={"llama/2": NodeTraining("llama/2", 50, **shown)})  # type: ignore[arg-type]
+
+    assert pace_text(job_row(JOB, training_progress(JOB, RUN, {"mi-0": beat}))) == "-"
 
 
 @pytest.mark.parametrize("shown", [{}, {"llama/1": 5}, {"gpt/2": 5}])

@@ -12,14 +12,12 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import assert_never
 
-from pydantic import Field
-
-from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import JobFindingKind
 from nodeheal.domain.humanize import lasting
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.policy.policy_models import DAY
+from nodeheal.domain.jobs.training_progress import median_of
+from nodeheal.domain.policy.policy_models import SlowJobs
 
 FEWEST_NODES = 3  # of two, nobody can say which one is wrong
 MOST_SUSPECTS = 4  # a quarter of the nodes at most: where more lie apart, the ranks do different work
@@ -75,28 +73,6 @@ class JobFinding:
             case JobFindingKind.LOSS_ROSE:
                 return f"its loss is {value:.4g}; in this run it was {usual:.4g} before"
         assert_never(self.kind)
-
-
-class SlowJobs(Frozen):
-    """When the owner of a job is told that it trains slowly, badly or not at all. Nothing is done about it."""
-
-    enabled: bool = Field(default=True, description="false: nobody looks at how jobs train; nor where `silence` is off")
-    hang_seconds: int = Field(default=60, ge=10, le=DAY, description="without a step, a run may hang, and")
-    hang_steps: int = Field(
-        default=10, ge=2, le=10_000, description="without a step for as long as so many usually take, it does"
-    )
-    first_step_seconds: int = Field(
-        default=3_600, ge=0, le=DAY, description="for the first step of a job that has shown steps before; 0: any time"
-    )
-    slower_percent: float = Field(
-        default=12.0, gt=0, le=1_000, description="its steps take so much longer than they usually do in this run"
-    )
-    deviations: float = Field(
-        default=6.0, ge=3, le=100, description="and lie so many standard deviations apart; of a rank: from its peers"
-    )
-    missed_checkpoints: int = Field(
-        default=3, ge=2, le=1_000, description="so many of the file's checkpoints.every_seconds without a checkpoint"
-    )
 
 
 # Medians of few steps may lie apart once: these are told when the next heartbeats say the same.
@@ -176,7 +152,7 @@ class _Judge:
         if any(report.pause for report in self._reports):
             return
         idle = [report.idle_seconds for report in self._reports if report.idle_seconds is not None]
-        usual = _median(report.usual_step_seconds or report.step_seconds for report in self._reports)
+        usual = median_of(report.usual_step_seconds or report.step_seconds for report in self._reports)
         if idle and usual is not None:
             limit = max(self.limits.hang_seconds, self.limits.hang_steps * usual)
             if min(idle) > limit:
@@ -186,11 +162,11 @@ class _Judge:
         """Its steps take longer than usual; and the ranks whose own work takes longer than that of the others."""
         suspects = tuple(self._suspects())
         if suspects:
-            peers = _median(report.compute_seconds for report in self._reports)
+            peers = median_of(report.compute_seconds for report in self._reports)
             yield self._finding(JobFindingKind.SLOW_RANK, max(each.seconds for each in suspects), peers, suspects)
-        now = _median(report.step_seconds for report in self._reports)
-        usual = _median(report.usual_step_seconds for report in self._reports)
-        spread = _median(report.step_spread for report in self._reports)
+        now = median_of(report.step_seconds for report in self._reports)
+        usual = median_of(report.usual_step_seconds for report in self._reports)
+        spread = median_of(report.step_spread for report in self._reports)
         if now is not None and usual is not None and spread is not None:
             rise = now - usual
             if rise > usual * self.limits.slower_percent / 100 and rise > self.limits.deviations * spread:
@@ -235,8 +211,3 @@ class _Judge:
         saved = [report.saved_seconds for report in self._reports if report.saved_seconds is not None]
         if every and saved and min(saved) > self.limits.missed_checkpoints * every:
             yield self._finding(JobFindingKind.NO_CHECKPOINT, min(saved), float(every))
-
-
-def _median(values: "Iterator[float | None]") -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None

@@ -1,8 +1,10 @@
-"""How far a run has come, by the steps in its nodes' heartbeats. For people only: nothing is decided by it."""
+"""How far a run has come and how fast, by its nodes' heartbeats. For people only: nothing is decided by it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
+from statistics import median
 
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import Job, Run
@@ -10,12 +12,17 @@ from nodeheal.domain.jobs.job import Job, Run
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """The last step of a run. `steps`: how many the job takes in all; `rate`: steps a second since the run began."""
+    """The last step of a run. `steps`: how many the job takes in all; `rate`: steps a second since the run began.
+    `step_seconds`: of the last ten minutes; `usual_step_seconds`: of the run before; medians of its nodes.
+    """
 
     step: int
     at: datetime
     steps: int | None = None
     rate: float | None = None
+    step_seconds: float | None = None
+    usual_step_seconds: float | None = None
+    loss: float | None = None  # None also where it is not a number: a finding says that
 
     @property
     def share(self) -> float | None:
@@ -42,4 +49,20 @@ def training_progress(job: Job, run: Run | None, heartbeats: Mapping[str, Heartb
     step, at = max(shown)
     begun = (at - run.running_since).total_seconds() if run.running_since else 0.0
     taken = step - (run.resumed_step or 0)
-    return TrainingProgress(step, at, job.steps, taken / begun if begun > 0 and taken > 0 else None)
+    trainings = [beat.trainings[key] for beat in nodes if key in beat.trainings]
+    loss = median_of(training.loss for training in trainings)
+    return TrainingProgress(
+        step,
+        at,
+        job.steps,
+        taken / begun if begun > 0 and taken > 0 else None,
+        median_of(training.step_seconds for training in trainings),
+        median_of(training.usual_step_seconds for training in trainings),
+        loss if loss is not None and isfinite(loss) else None,
+    )
+
+
+def median_of(values: Iterable[float | None]) -> float | None:
+    """The median of those that are known; None: none is."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

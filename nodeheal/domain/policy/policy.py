@@ -18,7 +18,6 @@ from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.complaints import complaints_of
 from nodeheal.domain.fleet.liveness import Silence
-from nodeheal.domain.jobs.job_findings import SlowJobs
 from nodeheal.domain.policy.policy_models import (
     LONGEST,
     Breaker,
@@ -33,6 +32,7 @@ from nodeheal.domain.policy.policy_models import (
     Override,
     PoolPolicy,
     Severity,
+    SlowJobs,
 )
 from nodeheal.domain.verbs import VERBS, Attempts
 

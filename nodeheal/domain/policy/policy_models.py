@@ -176,6 +176,28 @@ class Deadlines(Frozen):
         return seconds
 
 
+class SlowJobs(Frozen):
+    """When the owner of a job is told that it trains slowly, badly or not at all. Nothing is done about it."""
+
+    enabled: bool = Field(default=True, description="false: nobody looks at how jobs train; nor where `silence` is off")
+    hang_seconds: int = Field(default=60, ge=10, le=DAY, description="without a step, a run may hang, and")
+    hang_steps: int = Field(
+        default=10, ge=2, le=10_000, description="without a step for as long as so many usually take, it does"
+    )
+    first_step_seconds: int = Field(
+        default=3_600, ge=0, le=DAY, description="for the first step of a job that has shown steps before; 0: any time"
+    )
+    slower_percent: float = Field(
+        default=12.0, gt=0, le=1_000, description="its steps take so much longer than they usually do in this run"
+    )
+    deviations: float = Field(
+        default=6.0, ge=3, le=100, description="and lie so many standard deviations apart; of a rank: from its peers"
+    )
+    missed_checkpoints: int = Field(
+        default=3, ge=2, le=1_000, description="so many of the file's checkpoints.every_seconds without a checkpoint"
+    )
+
+
 class Fabric(Frozen):
     """What is asked of the network between the nodes of a pool, before a job of several nodes starts on them."""
 

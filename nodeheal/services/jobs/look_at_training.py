@@ -7,7 +7,8 @@ from nodeheal.contract.names import JOB_NEWS
 from nodeheal.contract.training import NodeTraining
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.jobs.job_findings import SlowJobs, job_findings, noted
+from nodeheal.domain.jobs.job_findings import job_findings, noted
+from nodeheal.domain.policy.policy_models import SlowJobs
 from nodeheal.ports import Ports
 from nodeheal.services.notify.compose_training import compose_training
 
