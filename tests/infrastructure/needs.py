@@ -24,6 +24,7 @@ _CLASSES = {
     "heartbeats": ("heartbeats", "DynamoHeartbeats"),
     "incidents": ("stores", "DynamoIncidentStore"),
     "job_notes": ("jobs", "DynamoJobNotes"),
+    "job_findings": ("jobs", "DynamoJobFindings"),
     "jobs": ("jobs", "DynamoJobStore"),
     "hyperpod": ("hyperpod", "HyperPodMachines"),
     "machines": ("ec2", "Ec2Machines"),

@@ -11,7 +11,7 @@ from moto import mock_aws
 from nodeheal.adapters.aws.fleet_index import DynamoFleetIndex
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.items import Item, Table
-from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
+from nodeheal.adapters.aws.jobs import DynamoJobFindings, DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.pauses import DynamoPauseStore
 from nodeheal.adapters.aws.records_epoch import DynamoRecordsEpoch
@@ -77,6 +77,7 @@ def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
         pauses=DynamoPauseStore(table),
         jobs=DynamoJobStore(table),
         job_notes=DynamoJobNotes(table),
+        job_findings=DynamoJobFindings(table),
         fleet_index=DynamoFleetIndex(table),
         heartbeats=DynamoHeartbeats(client, names.HEARTBEATS_TABLE),
         epoch=DynamoRecordsEpoch(table, client, names.HEARTBEATS_TABLE),
