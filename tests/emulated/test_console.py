@@ -200,6 +200,7 @@ def test_nobody_is_shut_out_and_nothing_leaves_the_screen(
 ) -> None:
     context = chromium.new_context(viewport=PHONE, color_scheme="dark" if scheme == "dark" else "light")
     page = context.new_page()
+    page.set_default_timeout(PATIENCE)
     page.goto(address)
     for size in (PHONE, TABLET, DESK):
         page.set_viewport_size(size)

@@ -18,7 +18,7 @@ from stacks.settings import REPOSITORY
 AXE = REPOSITORY / "node_modules" / "axe-core" / "axe.min.js"
 PICTURES = REPOSITORY / "build" / "console"
 NODEHEAL = Path(sys.executable).with_name("nodeheal")
-PATIENCE = 60_000  # milliseconds
+PATIENCE = 120_000  # milliseconds; only what hangs comes to it
 PHONE = ViewportSize(width=390, height=844)
 DESK = ViewportSize(width=1_600, height=1_000)
 expect.set_options(timeout=PATIENCE)
