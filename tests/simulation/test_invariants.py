@@ -98,7 +98,7 @@ def _dies_after_its_reboot(world: SimulatedPool) -> None:
 
 def test_a_node_that_is_rebooting_is_not_stopped_because_a_function_died(monkeypatch: Patch) -> None:
     whole = _played(calm(STOPS_TOO, provider=Provider.ec2), _dies_after_its_reboot)
-    set_to(("nodeheal.operations.reboot._is_under_way", lambda *_: False))(monkeypatch)
+    set_to(("nodeheal.operations.reboot.has_time_left", lambda *_: False))(monkeypatch)
     without = _played(calm(STOPS_TOO, provider=Provider.ec2), _dies_after_its_reboot)
 
     assert [act.verb for acts in whole.watch.acts.values() for act in acts] == ["isolate", "reboot"]
