@@ -297,7 +297,7 @@ def ends_second(ports: Ports) -> JobResult:
 
 
 def test_a_start_is_told_when_all_ranks_run_and_once_a_run() -> None:
-    late = replace(RUN, tasks=(RANKS[0], replace(RANKS[1], status="PENDING")))
+    late = replace(RUN, tasks=(RANKS[0], replace(RANKS[1], status="PENDING")), running_since=None)
     before, ports = world(JOB, late), world(JOB, RUN)
 
     notify_of_start(JOB, before)
@@ -307,6 +307,14 @@ def test_a_start_is_told_when_all_ranks_run_and_once_a_run() -> None:
     assert phases(before) == []
     keys = {told.key for _, told in ports.notifier.announced}  # type: ignore[attr-defined]
     assert keys == {"owner/llama/1/STARTED"}
+
+
+def test_a_start_is_told_although_a_rank_has_broken_before_anybody_could_tell_it() -> None:
+    ports = world(JOB, replace(RUN, tasks=(RANKS[0], replace(RANKS[1], status="STOPPED"))))
+
+    notify_of_start(JOB, ports)
+
+    assert phases(ports) == [("ada@example.com", Phase.STARTED)]
 
 
 def test_a_start_is_told_of_the_first_run_only_and_to_its_owner() -> None:

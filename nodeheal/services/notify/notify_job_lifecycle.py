@@ -39,7 +39,7 @@ def notify_of_start(job: Job, ports: Ports) -> str:
 
     def compose() -> list[Notification | None]:
         runs = runs_of_submission(job, ports)
-        is_first = len(runs) == 1 and runs[0].is_running
+        is_first = len(runs) == 1 and runs[0].running_since is not None  # one may have broken since
         if not is_first or job.owner is None:
             return []
         return [compose_started(JobStory(job, runs, ports.clock()), job.owner)]
