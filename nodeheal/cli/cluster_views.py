@@ -67,6 +67,9 @@ class ForeignJobRow(View):
     steps_per_second: None = None
     share: None = None
     seconds_left: None = None
+    step_seconds: None = None
+    usual_step_seconds: None = None
+    loss: None = None
     submission: None = None
     owner: str | None = None
 

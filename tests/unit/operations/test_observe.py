@@ -444,16 +444,16 @@ def test_a_job_that_is_gone_or_has_no_checkpoints_any_more_needs_no_search(ports
     assert kept is not None and (kept.summary, kept.found) == ("there is no checkpoint to look for", None)
 
 
-@pytest.mark.parametrize(("seconds", "is_asked"), [(None, False), (900, True)])
-def test_a_node_is_asked_for_the_last_step_where_the_job_reports_steps(
-    ports: Ports, seconds: int | None, is_asked: bool
+@pytest.mark.parametrize(("seconds", "file"), [(None, "llama.1.steps"), (900, "llama.1.900.json")])
+def test_a_node_is_asked_for_the_last_step_by_the_file_of_the_run_before(
+    ports: Ports, seconds: int | None, file: str
 ) -> None:
     operation = searching(ports, replace(WITH_CHECKPOINTS, hang_seconds=seconds))
 
     find_checkpoint.HANDLER.start(operation, VerbContext(ports, ACT))
 
     [sent] = commands_in(ports).sent
-    assert ("Progress" in sent.parameters) is is_asked
+    assert sent.parameters["Progress"] == file
 
 
 def test_a_search_that_is_not_answered_ends_at_its_deadline(ports: Ports) -> None:
