@@ -32,8 +32,8 @@ JOB = replace(
 )
 TASKS = tuple(GangTask(name, rank, "boot-1", f"arn-{rank}", status="RUNNING") for rank, name in enumerate(NODES))
 RUN = Run("llama", 2, NOW, "first", TASKS, running_since=NOW)
-STANDS = {"idle_seconds": 300.0, "usual_step_seconds": 2.0}
-SLOW = {"step_seconds": 3.0, "usual_step_seconds": 2.0, "step_spread": 0.01, "idle_seconds": 1.0}
+STANDS: dict[str, Any] = {"idle_seconds": 300.0, "usual_step_seconds": 2.0}
+SLOW: dict[str, Any] = {"step_seconds": 3.0, "usual_step_seconds": 2.0, "step_spread": 0.01, "idle_seconds": 1.0}
 
 
 @pytest.fixture
@@ -162,9 +162,13 @@ def test_a_look_that_breaks_off_leaves_the_rest_of_the_sweep_as_it_is(
     def breaks(*_: object) -> list[str]:
         raise error
 
+    def takes_orders(*given: object) -> list[str]:
+        orders.append(given)
+        return []
+
     orders = list[object]()
     monkeypatch.setattr(sweeping, "look_at_training", breaks)
-    monkeypatch.setattr(sweeping, "take_orders", lambda *given: orders.append(given) or [])
+    monkeypatch.setattr(sweeping, "take_orders", takes_orders)
 
     if isinstance(error, NotAccepted):
         assert sweep(world, ACT).unfinished == "throttled"

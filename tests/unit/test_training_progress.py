@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_without_the_number_of_all_steps_only_the_step_is_told() -> None:
 
 
 def test_its_pace_is_shown_beside_its_usual_one_and_a_loss_that_is_a_number() -> None:
-    shown = {"step_seconds": 1.15, "usual_step_seconds": 1.0}
+    shown: dict[str, Any] = {"step_seconds": 1.15, "usual_step_seconds": 1.0}
     trainings = [NodeTraining("llama/2", 50, loss=loss, **shown) for loss in (2.5, None)]
     nodes = {
         f"mi-{n}": Heartbeat(f"role:mi-{n}", "boot-1", LATER, 60.0, trainings={"llama/2": each})
