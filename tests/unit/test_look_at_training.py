@@ -152,6 +152,32 @@ def test_where_nobody_looks_or_no_heartbeat_is_read_nothing_is_judged(world: Por
     assert look_at_training(["demo"], beats, world, SlowJobs()) == ["llama"]
 
 
+@pytest.mark.parametrize("broken", range(3))
+def test_a_look_that_breaks_at_any_write_is_made_up_for_by_the_next(
+    world: Ports, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, broken: int
+) -> None:
+    writes = list[str]()
+
+    def breaking(write: Any) -> Any:
+        def writes_once(*given: Any) -> None:
+            writes.append(write.__name__)
+            if len(writes) == broken + 1:
+                raise NotAccepted("throttled")
+            write(*given)
+
+        return writes_once
+
+    monkeypatch.setattr(world.job_findings, "note", breaking(world.job_findings.note))
+    monkeypatch.setattr(world.notifier, "announce", breaking(world.notifier.announce))
+    with pytest.raises(NotAccepted):
+        look(world, STANDS)
+    clock.advance(60)
+
+    assert look(world, STANDS) == ["llama"]
+    assert {mail.key for _, mail in world.notifier.announced} == {"owner/llama/2/TRAINS_BADLY/HUNG"}  # type: ignore[attr-defined]
+    assert [each.announced_at for each in world.job_findings.of("llama", 2)] == [clock()]
+
+
 # In the sweep
 
 

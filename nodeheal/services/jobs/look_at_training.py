@@ -14,21 +14,21 @@ from nodeheal.services.notify.compose_training import compose_training
 
 
 def look_at_training(
-    pools: Sequence[str], heartbeats: Mapping[str, Heartbeat], ports: Ports, limits: SlowJobs
+    pools: Sequence[str], newest: Mapping[str, Heartbeat], ports: Ports, limits: SlowJobs
 ) -> list[str]:
     """Return the jobs whose owner was told. Safe to repeat: a finding is told once a run. Without heartbeats nothing is
     known, and nobody is told anything.
     """
-    if not limits.enabled or not heartbeats:
+    if not limits.enabled or not newest:
         return []
     running = (pair for pool in pools for pair in _running(pool, ports))
-    return [job.job_id for job, run in running if _look_at(job, run, heartbeats, ports, limits)]
+    return [job.job_id for job, run in running if _look_at(job, run, newest, ports, limits)]
 
 
-def trainings_of(run: Run, heartbeats: Mapping[str, Heartbeat]) -> dict[str, NodeTraining]:
+def trainings_of(run: Run, newest: Mapping[str, Heartbeat]) -> dict[str, NodeTraining]:
     """Return what the heartbeats of a run's nodes say of it, by node."""
     name = f"{run.job_id}/{run.number}"
-    beats = {task.node_id: heartbeats[task.node_id] for task in run.tasks if task.node_id in heartbeats}
+    beats = {task.node_id: newest[task.node_id] for task in run.tasks if task.node_id in newest}
     return {node_id: beat.trainings[name] for node_id, beat in beats.items() if name in beat.trainings}
 
 
@@ -39,10 +39,10 @@ def _running(pool: str, ports: Ports) -> Iterator[tuple[Job, Run]]:
             yield job, run
 
 
-def _look_at(job: Job, run: Run, heartbeats: Mapping[str, Heartbeat], ports: Ports, limits: SlowJobs) -> bool:
+def _look_at(job: Job, run: Run, newest: Mapping[str, Heartbeat], ports: Ports, limits: SlowJobs) -> bool:
     """Whether its owner was told of something. The email comes first: one sent again is folded by its key."""
     now = ports.clock()
-    fresh = {node_id: beat for node_id, beat in heartbeats.items() if not beat.is_missed(now)}
+    fresh = {node_id: beat for node_id, beat in newest.items() if not beat.is_missed(now)}
     if any(task.node_id not in fresh for task in run.tasks):
         return False  # what is not heard of may be what is wrong, and silence is another fault
     seconds_up = (now - (run.running_since or now)).total_seconds()
