@@ -15,7 +15,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import JobFindingKind, SchedulerKind
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.jobs.job_findings import NotedFinding, job_findings, noted
+from nodeheal.domain.jobs.job_findings import NotedFinding, due, job_findings, noted
 from nodeheal.domain.policy.policy_models import SlowJobs
 
 WRITTEN = Path("build/slow-jobs.json")
@@ -54,7 +54,7 @@ class Slowdown:
     of_one_rank: bool = False
 
 
-def told(
+def announcements(
     seed: int, hours: float, spread: float, slowdown: Slowdown | None = None
 ) -> Iterator[tuple[int, NotedFinding]]:
     """Yield the minute and the finding, whenever an owner is told."""
@@ -77,10 +77,9 @@ def told(
         findings = job_findings(JOB, RUN, _trainings(history, np.median(work, axis=1), first), minute * 60.0, LIMITS)
         for change in noted(findings, list(known.values()), now):
             known[change.finding.kind] = change
-        for finding in findings:
-            if known[finding.kind].is_due(now):
-                known[finding.kind] = NotedFinding(finding, known[finding.kind].since, announced_at=now)
-                yield minute, known[finding.kind]
+        for each in due(findings, list(known.values()), now):
+            known[each.finding.kind] = replace(each, announced_at=now)
+            yield minute, each
 
 
 def _drawn(draw: "np.random.Generator", middle: float, spread: float, shape: tuple[int, ...]) -> "np.ndarray":
@@ -111,7 +110,7 @@ def measure(job_hours: float, slow_jobs: int) -> dict[str, dict[str, float]]:
     results: dict[str, dict[str, float]] = {}
     for spread in SPREADS:
         jobs = int(job_hours / HOURS)
-        alarms = Counter(each.finding.kind for seed in range(jobs) for _, each in told(seed, HOURS, spread))
+        alarms = Counter(each.finding.kind for seed in range(jobs) for _, each in announcements(seed, HOURS, spread))
         row = {"job_hours": jobs * HOURS, **{f"alarms_{kind.lower()}": float(n) for kind, n in alarms.items()}}
         for name, slowdown, kind in (
             ("15_percent", Slowdown(120, 1.15), JobFindingKind.SLOWER),
@@ -130,8 +129,8 @@ def measure(job_hours: float, slow_jobs: int) -> dict[str, dict[str, float]]:
 
 def _delay(seed: int, spread: float, slowdown: Slowdown, kind: JobFindingKind) -> float | None:
     hours = slowdown.minute / 60 + 1.0
-    found = (minute for minute, each in told(seed, hours, spread, slowdown) if each.finding.kind is kind)
-    return next((float(minute - slowdown.minute) for minute in found if minute >= slowdown.minute), None)
+    minutes = (minute for minute, each in announcements(seed, hours, spread, slowdown) if each.finding.kind is kind)
+    return next((float(minute - slowdown.minute) for minute in minutes if minute >= slowdown.minute), None)
 
 
 def main(arguments: list[str] | None = None) -> int:

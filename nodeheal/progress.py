@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 _LINES, _LINE_BYTES = 64, 192  # a ring: the file stays small, and has the last steps of its rank
 _LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
@@ -120,19 +121,19 @@ def _path_of_rank(file: str) -> Path | None:
     return path.with_name(f"{'.'.join(path.name.split('.')[:2])}.{rank}.steps")  # JOB.RUN
 
 
-def _whole(value: object) -> str:
+def _whole(value: Any) -> str:
     """Return a whole number from 0 as JSON; empty: it is none."""
     try:
-        number = int(value)  # type: ignore[call-overload]
+        number = int(value)
     except Exception:  # any that the types of frameworks raise
         return ""
     return str(number) if 0 <= number < _LARGEST else ""
 
 
-def _decimal(value: object) -> str:
+def _decimal(value: Any) -> str:
     """Return a number as JSON, one that is not finite as a string; empty: it is none."""
     try:
-        text = f"{float(value):.7g}"  # type: ignore[arg-type]
+        text = f"{float(value):.7g}"
     except Exception:  # any that the types of frameworks raise
         return ""
     return '"nan"' if text.lstrip("-") in {"nan", "inf"} else text

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-TEXT_CHARACTERS = 512  # a heartbeat of at most a kilobyte costs one write
+TEXT_CHARACTERS = 512  # a run takes some 110
 LONGEST_SECONDS = 1e9  # thirty years
 _RUN = re.compile(r"(?P<run>[a-z0-9-]{1,63}/[0-9]{1,9})=(?P<step>[0-9]{1,18})")
 
@@ -23,15 +23,12 @@ class NodeTraining:
     run: str  # JOB/RUN
     step: int  # the last that a rank has done
     idle_seconds: float | None = None  # since then, when the heartbeat was sent
-    ranks: int | None = None  # of this node, that write progress
     step_seconds: float | None = None  # of the last ten minutes, pauses left out
     usual_step_seconds: float | None = None
     step_spread: float | None = None
     compute_seconds: float | None = None  # own work in a step, without waiting for others: the median of the ranks
     slowest_compute_seconds: float | None = None  # of the rank whose own work takes longest
     slowest_rank: int | None = None  # its local rank
-    behind_step: int | None = None  # the last step of the rank that has done fewest
-    behind_rank: int | None = None  # its local rank
     loss: float | None = None  # of the last steps; not a number where one of them is not finite
     usual_loss: float | None = None
     loss_spread: float | None = None
@@ -42,15 +39,12 @@ class NodeTraining:
 
 _KEYS = {
     "idle_seconds": "t",
-    "ranks": "n",
     "step_seconds": "s",
     "usual_step_seconds": "us",
     "step_spread": "ss",
     "compute_seconds": "c",
     "slowest_compute_seconds": "sc",
     "slowest_rank": "sr",
-    "behind_step": "b",
-    "behind_rank": "br",
     "loss": "l",
     "usual_loss": "ul",
     "loss_spread": "ls",
@@ -100,7 +94,7 @@ def _shown(value: float | str) -> str:
 
 
 def _value(name: str, text: str) -> "float | str | None":
-    """Return the value of this field; None where the text is none."""
+    """Return the value of this field; None where the text has not its form."""
     if name == "pause":
         return text if re.fullmatch(r"[a-z]{1,16}", text) else None
     if name in _WHOLE:

@@ -44,7 +44,7 @@ def _observe(operation: Operation, facts: GangFacts) -> JobResult | None:
         return None
     run = facts.run if record.run else None
     then = Next.END if request.ending is not None else Next.CHECK
-    if then is Next.CHECK and run is not None and facts.job is not None and facts.job.has_left(run):
+    if then is Next.CHECK and run is not None and facts.job is not None and facts.job.was_submitted_after(run):
         return job_step_result(request, facts.now, JobStep.STOP, Next.CHOOSE, request.reason, nodes=())
     fields: dict[str, Any] = {"nodes": tuple(task.node_id for task in run.tasks) if run else request.nodes}
     fields["run"] = run.number if run else None

@@ -6,20 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodeheal.ports import Ports
+from nodeheal.simulation.outages import TABLE_PORTS
 
 # What stands in the table. Messages that were sent are marked there, too; the mark of the records is there as well.
-_STORES = (
-    "nodes",
-    "hardware",
-    "incidents",
-    "attempts",
-    "pools",
-    "operations",
-    "jobs",
-    "job_notes",
-    "job_findings",
-    "fleet_index",
-)
+_STORES = (*sorted(TABLE_PORTS - {"heartbeats"}), "hardware")
 _CONTAINERS = (dict, set, list, deque)
 
 

@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.emulated
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_SECONDS = 900.0  # only a demo that hangs comes to it
+PATIENCE_SECONDS = 600.0  # only a demo that hangs comes to it
 
 
 def _hears_ctrl_c() -> None:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bench.slow_jobs import Slowdown, told
+from bench.slow_jobs import Slowdown, announcements
 from nodeheal.contract.vocabulary import JobFindingKind
 
 
 def test_a_job_that_trains_well_is_told_nothing() -> None:
-    assert list(told(7, 3.0, 0.03)) == []
+    assert list(announcements(7, 3.0, 0.03)) == []
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_a_job_that_trains_well_is_told_nothing() -> None:
 def test_a_slow_job_is_found_after_it_has_become_slow_and_within_a_quarter_of_an_hour(
     slowdown: Slowdown, kind: JobFindingKind
 ) -> None:
-    [(minute, noted)] = told(7, 2.0, 0.03, slowdown)
+    [(minute, noted)] = announcements(7, 2.0, 0.03, slowdown)
 
     assert noted.finding.kind is kind
     assert slowdown.minute < minute <= slowdown.minute + 15

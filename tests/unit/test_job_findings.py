@@ -24,7 +24,6 @@ USUAL = NodeTraining(
     "llama/2",
     500,
     idle_seconds=1.0,
-    ranks=8,
     step_seconds=1.0,
     usual_step_seconds=1.0,
     step_spread=0.01,

@@ -19,7 +19,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "pause": st.from_regex(r"[a-z]{1,16}", fullmatch=True),
     "loss": SHORT | SHORT.map(lambda loss: -loss) | st.just(math.nan),
     "usual_loss": SHORT.map(lambda loss: -loss),
-    **dict.fromkeys(("ranks", "slowest_rank", "behind_step", "behind_rank", "saved_step"), WHOLE),
+    **dict.fromkeys(("slowest_rank", "saved_step"), WHOLE),
 }
 FIELDS = [field.name for field in fields(NodeTraining) if field.name not in {"run", "step"}]
 TRAININGS = st.builds(
@@ -41,7 +41,7 @@ def test_what_is_written_is_read_and_what_has_no_room_is_left_out_from_the_end(t
 
 
 def test_a_run_has_room_with_every_value() -> None:
-    values = dict.fromkeys(("behind_step", "saved_step"), 123456789) | {"pause": "p" * 16}
+    values = dict.fromkeys(("slowest_rank", "saved_step"), 123456789) | {"pause": "p" * 16}
     largest = NodeTraining("x" * 63 + "/123456789", 123_456_789, **dict.fromkeys(FIELDS, 1.234e-05) | values)  # type: ignore[arg-type]
 
     assert write_training([largest])
@@ -73,7 +73,7 @@ def test_what_has_not_the_form_is_no_training(text: str) -> None:
     ],
 )
 def test_a_value_that_has_not_its_form_is_left_out(text: str) -> None:
-    assert read_training(f"llama/2=5;{text};n=8") == {"llama/2": replace(NodeTraining("llama/2", 5), ranks=8)}
+    assert read_training(f"llama/2=5;{text};sr=8") == {"llama/2": replace(NodeTraining("llama/2", 5), slowest_rank=8)}
 
 
 @pytest.mark.parametrize("loss", ["nan", "inf", "-inf", "1e999"])

@@ -97,7 +97,7 @@ def test_a_run_that_has_ended_shows_no_progress() -> None:
 
 
 def test_what_a_node_sends_is_what_the_control_plane_reads() -> None:
-    trainings = [NodeTraining("llama/2", 2037, ranks=8, loss=2.5, pause="evaluation"), NodeTraining("eval/7", 3)]
+    trainings = [NodeTraining("llama/2", 2037, slowest_rank=8, loss=2.5, pause="evaluation"), NodeTraining("eval/7", 3)]
     asked = request("role:mi-0", Beat("boot-1", NOW.timestamp(), 60.0, PUBLIC_KEY, trainings))
     stored = {name: asked["ExpressionAttributeValues"][f":{name}"] for name in ("at", "every", "boot", "steps")}  # type: ignore[index]
 

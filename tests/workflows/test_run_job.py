@@ -994,14 +994,14 @@ def test_what_an_earlier_submission_has_left_is_stopped_before_its_nodes_are_cho
     it.job_breaks.clear()
     it.happenings = [finishes]
 
-    seen = it.walk_job(restart_job("llama", it.ports).submission)
+    walk = it.walk_job(restart_job("llama", it.ports).submission)
 
     first, second = it.ports.jobs.runs("llama")
-    assert seen.path[:5] == ["Is the input valid?", "Initialize", "Choose nodes", "What next?", "Stop job"]
+    assert walk.path[:5] == ["Is the input valid?", "Initialize", "Choose nodes", "What next?", "Stop job"]
     assert [task.status for task in first.tasks] == ["STOPPED", "STOPPED"]
     assert first.ended_at is not None
     assert second.started_at >= first.ended_at
-    assert (seen.end, it.is_clean) == ("Completed", True)
+    assert (walk.end, it.is_clean) == ("Completed", True)
 
 
 def test_no_second_run_starts_beside_one_that_still_runs() -> None:
@@ -1012,9 +1012,9 @@ def test_no_second_run_starts_beside_one_that_still_runs() -> None:
     it.job_breaks.clear()
     assert it.ports.jobs.save_run(replace(it.run, submission=0))
 
-    seen = it.walk_job(restart_job("llama", it.ports).submission)
+    walk = it.walk_job(restart_job("llama", it.ports).submission)
 
-    assert seen.end == "Escalated"
+    assert walk.end == "Escalated"
     assert "may still be writing checkpoints" in it.job.summary
     assert [run.number for run in it.ports.jobs.runs("llama")] == [1]
     assert it.is_clean, "what still ran was stopped"
@@ -1027,6 +1027,6 @@ def test_a_job_whose_own_old_ranks_hold_the_nodes_does_not_wait_for_them() -> No
     it.job_breaks.clear()
     it.happenings = [finishes]
 
-    seen = it.walk_job(restart_job("llama", it.ports).submission)
+    walk = it.walk_job(restart_job("llama", it.ports).submission)
 
-    assert (seen.end, "Wait for nodes" in seen.path) == ("Completed", False)
+    assert (walk.end, "Wait for nodes" in walk.path) == ("Completed", False)

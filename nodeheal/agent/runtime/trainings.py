@@ -136,7 +136,7 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
     `time`: by the agent's monotonic clock, and by the node's.
     """
     last = {rank: max(records, key=lambda record: record.order) for rank, records in sorted(ranks.items())}
-    first_rank, behind_rank = max(last, key=lambda rank: last[rank].order), min(last, key=lambda rank: last[rank].step)
+    newest = max(last.values(), key=lambda record: record.order)
     medians = {rank: _median(record.compute_seconds for record in records) for rank, records in ranks.items()}
     computes = {rank: seconds for rank, seconds in medians.items() if seconds is not None}
     slowest_rank = max(computes, key=lambda rank: computes[rank], default=None)
@@ -145,20 +145,16 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
     saved_seconds = history.save_age.of(saved_step, _since(saved_at, time), now)
     usual_step_seconds, step_spread = history.usual_step_seconds()
     usual_loss, loss_spread = history.usual_loss()
-    is_alone = len(last) == 1
     return NodeTraining(
         run=run,
-        step=last[first_rank].step,
-        idle_seconds=history.step_age.of(last[first_rank].step, _since(last[first_rank].at, time), now),
-        ranks=len(last),
+        step=newest.step,
+        idle_seconds=history.step_age.of(newest.step, _since(newest.at, time), now),
         step_seconds=history.step_seconds,
         usual_step_seconds=usual_step_seconds,
         step_spread=step_spread,
         compute_seconds=_median(computes.values()),
         slowest_compute_seconds=None if slowest_rank is None else computes[slowest_rank],
         slowest_rank=slowest_rank,
-        behind_step=None if is_alone else last[behind_rank].step,
-        behind_rank=None if is_alone else behind_rank,
         loss=history.loss,
         usual_loss=usual_loss,
         loss_spread=loss_spread,
@@ -173,7 +169,7 @@ def _since(at: float | None, time: float) -> float | None:
 
 
 def _loss(losses: Iterable[float | None]) -> float | None:
-    """Return the median; not a number where one is none."""
+    """Return the median; NaN where one of them is not finite."""
     known = [loss for loss in losses if loss is not None]
     return math.nan if any(map(math.isnan, known)) else _median(known)
 

@@ -185,7 +185,7 @@ class Job:
         """Whether the newest checkpoint is known: it was looked for after the last run's end, and nothing ran since."""
         return self.found is not None and self.found.after_run == self.current_run > 0
 
-    def has_left(self, run: Run) -> bool:
+    def was_submitted_after(self, run: Run) -> bool:
         """Whether the run is of an earlier submission."""
         return 0 < run.submission < self.submission
 

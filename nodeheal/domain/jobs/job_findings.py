@@ -115,6 +115,13 @@ def noted(findings: Sequence[JobFinding], known: Sequence[NotedFinding], now: da
     return [*begins, *ends]
 
 
+def due(findings: Sequence[JobFinding], known: Sequence[NotedFinding], now: datetime) -> list[NotedFinding]:
+    """Return the findings of which the owner is to be told now, each as it was made just now."""
+    by_kind = {each.finding.kind: each for each in known}
+    current = [replace(by_kind[finding.kind], finding=finding) for finding in findings]
+    return [each for each in current if each.is_due(now)]
+
+
 def job_findings(
     job: Job, run: Run, trainings: Mapping[str, NodeTraining], seconds_up: float, limits: SlowJobs
 ) -> list[JobFinding]:

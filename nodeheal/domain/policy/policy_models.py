@@ -180,21 +180,30 @@ class SlowJobs(Frozen):
     """When the owner of a job is told that it trains slowly, badly or not at all. Nothing is done about it."""
 
     enabled: bool = Field(default=True, description="false: nobody looks at how jobs train; nor where `silence` is off")
-    hang_seconds: int = Field(default=60, ge=10, le=DAY, description="without a step, a run may hang, and")
+    hang_seconds: int = Field(default=60, ge=10, le=DAY, description="a run hangs that takes no step for so long")
     hang_steps: int = Field(
-        default=10, ge=2, le=10_000, description="without a step for as long as so many usually take, it does"
+        default=10, ge=2, le=10_000, description="and for as long as so many of its steps usually take"
     )
     first_step_seconds: int = Field(
-        default=3_600, ge=0, le=DAY, description="for the first step of a job that has shown steps before; 0: any time"
+        default=3_600, ge=0, le=DAY, description="its first step may take so long, where a job shows steps; 0: any time"
     )
     slower_percent: float = Field(
-        default=12.0, gt=0, le=1_000, description="its steps take so much longer than they usually do in this run"
+        default=12.0,
+        gt=0,
+        le=1_000,
+        description="a run is slower whose steps take so much longer than they usually do in it",
     )
     deviations: float = Field(
-        default=6.0, ge=3, le=100, description="and lie so many standard deviations apart; of a rank: from its peers"
+        default=6.0,
+        ge=3,
+        le=100,
+        description="and by so many standard deviations; a rank is slow that lies as far from its peers",
     )
     missed_checkpoints: int = Field(
-        default=3, ge=2, le=1_000, description="so many of the file's checkpoints.every_seconds without a checkpoint"
+        default=3,
+        ge=2,
+        le=1_000,
+        description="intervals (checkpoints.every_seconds of its file) that may pass without a checkpoint",
     )
 
 

@@ -61,7 +61,7 @@ def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
 def _left_by_earlier_submission(job: Job, ports: Ports) -> str:
     """The ranks that a workflow which broke has left running, in words: the job would wait for its own nodes."""
     run = ports.jobs.get_run(job.job_id, job.current_run) if job.current_run else None
-    if run is None or not job.has_left(run):
+    if run is None or not job.was_submitted_after(run):
         return ""
     return where_they_are([task for task in run.tasks if may_write(task, ports)])
 

@@ -7,7 +7,7 @@ from nodeheal.contract.names import JOB_NEWS
 from nodeheal.contract.training import NodeTraining
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.jobs.job_findings import job_findings, noted
+from nodeheal.domain.jobs.job_findings import due, job_findings, noted
 from nodeheal.domain.policy.policy_models import SlowJobs
 from nodeheal.ports import Ports
 from nodeheal.services.notify.compose_training import compose_training
@@ -51,10 +51,9 @@ def _look_at(job: Job, run: Run, newest: Mapping[str, Heartbeat], ports: Ports, 
     changes = noted(findings, known, now)
     for change in changes:
         ports.job_findings.note(change)
-    kept = {each.finding.kind: each for each in (*known, *changes)}
-    due = [replace(kept[finding.kind], finding=finding) for finding in findings if kept[finding.kind].is_due(now)]
-    for each in due:
+    to_tell = due(findings, [*known, *changes], now)
+    for each in to_tell:
         if job.owner is not None:
             ports.notifier.announce(JOB_NEWS, compose_training(job, run, each, job.owner))
         ports.job_findings.note(replace(each, announced_at=now))
-    return bool(due)
+    return bool(to_tell)

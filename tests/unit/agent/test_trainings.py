@@ -90,13 +90,10 @@ def test_the_ranks_of_a_run_are_one_training(job: Job) -> None:
         "llama/2",
         step=100,
         idle_seconds=5.0,
-        ranks=3,
         step_seconds=3.0,
         compute_seconds=3.5,
         slowest_compute_seconds=5.0,
         slowest_rank=1,
-        behind_step=98,
-        behind_rank=1,
         loss=2.5,
         saved_step=90,
         saved_seconds=5.5,
@@ -104,10 +101,10 @@ def test_the_ranks_of_a_run_are_one_training(job: Job) -> None:
     )
 
 
-def test_a_rank_alone_is_not_behind_and_what_it_does_not_show_is_unknown(job: Job) -> None:
+def test_what_a_rank_does_not_show_is_unknown(job: Job) -> None:
     job.writes(StepRecord(5))
 
-    assert job.trainings.look() == [NodeTraining("llama/2", 5, idle_seconds=0.0, ranks=1)]
+    assert job.trainings.look() == [NodeTraining("llama/2", 5, idle_seconds=0.0)]
 
 
 def test_only_what_is_new_at_a_look_counts_for_it(job: Job) -> None:
@@ -275,7 +272,7 @@ def test_what_is_no_file_hides_no_run(job: Job, place: Callable[[Path], object])
     place(job.folder / "llama.2.1.steps")
     place(job.folder / "gpt.1.60.json")
 
-    assert job.trainings.look() == [NodeTraining("llama/2", 5, idle_seconds=0.0, ranks=1)]
+    assert job.trainings.look() == [NodeTraining("llama/2", 5, idle_seconds=0.0)]
 
 
 def test_a_folder_that_no_job_has_created_is_no_training(tmp_path: Path) -> None:
