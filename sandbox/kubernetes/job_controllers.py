@@ -23,6 +23,7 @@ KUEUE_METRICS_CERTIFICATES = Path("/etc/kueue/metrics/certs")
 
 _OFF = "0"  # controller-runtime's word for: no such server
 _KUBEFLOW = "kubeflow"
+_VALIDATION_OF_PYTORCH_JOBS = "/validate-kubeflow-org-v1-pytorchjob"
 _KUEUE_SYSTEM = "kueue-system"
 _KUEUE_FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset", "kubeflow.org/pytorchjob")
 _KUEUE_WEBHOOKS = ("job", "jobset", "pytorchjob", "clusterqueue", "resourceflavor", "workload", "cohort")
@@ -33,8 +34,16 @@ _PODS_OF_JOBSETS = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name
 def start(plane: ControlPlane) -> None:
     """Start training-operator and JobSet, and wait until they are ready."""
     plane.apply_files(*(programs.manifest(name) for name in programs.CUSTOM_RESOURCES))
-    for name, probe in (("training-operator", _start_training_operator(plane)), ("JobSet", _start_jobset(plane))):
-        _wait(plane, name, probe)
+    webhooks, health = free_ports(2)
+    authority = _start_training_operator(plane, webhooks, health)
+    jobset = _start_jobset(plane)
+    _wait(plane, "training-operator", health)
+    # It says that it is ready before it serves its webhook.
+    webhook = Api(f"https://127.0.0.1:{webhooks}", authority.files.certificate)
+    plane.daemons.wait(
+        lambda: webhook.is_ready(_VALIDATION_OF_PYTORCH_JOBS), "training-operator's webhook answers", READY_SECONDS
+    )
+    _wait(plane, "JobSet", jobset)
 
 
 def start_kueue(plane: ControlPlane) -> None:
@@ -61,8 +70,8 @@ def start_kueue(plane: ControlPlane) -> None:
     plane.apply(*_webhooks(plane, programs.KUEUE_WEBHOOKS, webhooks, wanted))
 
 
-def _start_training_operator(plane: ControlPlane) -> int:
-    """Start training-operator for PyTorchJobs; returns the port of its probes."""
+def _start_training_operator(plane: ControlPlane, webhooks: int, health: int) -> Authority:
+    """Start training-operator for PyTorchJobs at the ports of its webhooks and its probes; returns its authority."""
     folder = plane.folder / "training-operator"
     authority = Authority(folder / "authority", "training-operator-ca", is_rsa=True)
     serving = authority.issue("server", "training-operator", (), ("training-operator.kubeflow.svc", "127.0.0.1"))
@@ -70,7 +79,6 @@ def _start_training_operator(plane: ControlPlane) -> int:
     if not TRAINING_OPERATOR_CERTIFICATE.exists():
         TRAINING_OPERATOR_CERTIFICATE.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(serving.certificate, TRAINING_OPERATOR_CERTIFICATE)
-    webhooks, health = free_ports(2)
     plane.apply(
         _namespace(_KUBEFLOW), _training_operator_secret(authority, serving), _training_operator_webhooks(webhooks)
     )
@@ -83,7 +91,7 @@ def _start_training_operator(plane: ControlPlane) -> int:
     ]
     environment = {"MY_POD_NAMESPACE": _KUBEFLOW, "MY_POD_NAME": "training-operator-0", "TMPDIR": str(folder)}
     plane.daemons.start(programs.program("training-operator"), arguments, environment)
-    return health
+    return authority
 
 
 def _training_operator_secret(authority: Authority, serving: Certificate) -> dict[str, Any]:
@@ -113,7 +121,7 @@ def _training_operator_webhooks(port: int) -> dict[str, Any]:
     webhook = {
         "name": "validator.pytorchjob.training-operator.kubeflow.org",
         "admissionReviewVersions": ["v1"],
-        "clientConfig": {"url": f"https://127.0.0.1:{port}/validate-kubeflow-org-v1-pytorchjob"},
+        "clientConfig": {"url": f"https://127.0.0.1:{port}{_VALIDATION_OF_PYTORCH_JOBS}"},
         "failurePolicy": "Fail",
         "sideEffects": "None",
         "rules": [rule],

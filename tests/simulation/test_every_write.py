@@ -38,6 +38,7 @@ OF_SIGNATURES = {("services/intake/agent_pods.py", "heartbeats.place")}
 
 # A person's one call, which records nothing: there is nothing that could stand half done (tests/unit/test_drill.py).
 OF_DRILLS = {("services/operators/inject_fault.py", "commands.send")}
+
 # No schedule has a job that trains badly: tests/unit/test_look_at_training.py breaks a look at each of its writes.
 OF_TRAINING = {
     ("services/jobs/look_at_training.py", "job_findings.note"),

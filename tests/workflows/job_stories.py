@@ -42,6 +42,12 @@ def _two_do_not_reach_one_another(fuse: Fuse) -> BreakingJob:
     return it
 
 
+def _one_does_not_answer(fuse: Fuse) -> BreakingJob:
+    it = _job()(fuse)
+    it.hangs.add(A)
+    return it
+
+
 def _sees(**sights: Sight) -> Callable[[Fuse], BreakingJob]:
     """Before its first start its nodes say what they see where its checkpoints are."""
 
@@ -93,6 +99,7 @@ JOB_STORIES = (
         "Stopped",
         ("ask_to_stop", "launch_job"),
     ),
+    JobStory("a node does not answer its check", _one_does_not_answer, "Completed", ("judge_checks",)),
     JobStory("two nodes do not reach one another", _two_do_not_reach_one_another, "Completed", ("judge_checks",)),
     JobStory("a node has a disk of its own", _sees(b=A_DISK), "Completed", ("find_checkpoint",)),
     JobStory(
