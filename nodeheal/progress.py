@@ -45,9 +45,20 @@ class Progress:
         self._pauses: tuple[str, ...] = ()
         self._stepped_at: float | None = None  # by the monotonic clock
         self._paused_at = self._paused_seconds = 0.0
+        self._compute_seconds: float | None = None
+        self._waits = False
 
     def ready(self) -> None:
         """Show that the first step is about to begin: from here on a hang is noticed."""
+        self._write({})
+
+    def waits(self) -> None:
+        """Show that this rank's own work of the step is done, and that it waits for the others from here on: they wait
+        for a rank that never comes so far. Call it before the first collective of a step.
+        """
+        if self._stepped_at is not None:
+            self._compute_seconds = time.monotonic() - self._stepped_at - self._paused_seconds
+        self._waits = True
         self._write({})
 
     def step(
@@ -55,13 +66,15 @@ class Progress:
     ) -> None:
         """Show that this step is done.
 
-        `loss`: the step's; `compute_seconds`: this rank's own work in it, without its waits for others; `tokens`: what
-        this rank has trained on in it. A value that is no number is left out.
+        `loss`: the step's; `compute_seconds`: this rank's own work in it, without its waits for others, by default the
+        time until `waits`; `tokens`: what this rank has trained on in it. A value that is no number is left out.
         """
         now = time.monotonic()
         seconds = None if self._stepped_at is None else now - self._stepped_at - self._paused_seconds
         self._stepped_at, self._paused_seconds = now, 0.0
         self._step = _whole(step) or self._step
+        compute_seconds = self._compute_seconds if compute_seconds is None else compute_seconds
+        self._compute_seconds, self._waits = None, False
         measured = {"step_seconds": _decimal(seconds), "compute_seconds": _decimal(compute_seconds)}
         self._write({**measured, "loss": _decimal(loss), "tokens": _whole(tokens)})
 
@@ -102,7 +115,8 @@ class Progress:
     def _line(self, measured: dict[str, str]) -> bytes:
         """Return the line, with what has room: all but what no training comes near."""
         pauses = self._pauses  # the main thread changes it
-        values = {"pause": f'"{pauses[-1]}"' if pauses else "", **measured, **self._saved}
+        states = {"pause": f'"{pauses[-1]}"' if pauses else "", "waits": "true" if self._waits else ""}
+        values = {**states, **measured, **self._saved}
         text = f'{{"step":{self._step},"at":{time.time():.3f}'
         for name, value in values.items():
             part = f',"{name}":{value}'

@@ -20,6 +20,7 @@ from stacks.permission import (
     ASK_CONTROLLER,
     CONTAINER_INSTANCES,
     FIND_NODE,
+    READ_HEARTBEATS_OF_JOB,
     SEE_DEFINITION,
     SEE_INSTANCE_TAGS,
     SEE_MANAGED_NODES,
@@ -50,11 +51,6 @@ READ = Permission(
     "read nodes, incidents, pools and waits; no scans",
     ("dynamodb:GetItem", "dynamodb:Query"),
     ("{table}", "{table}/index/" + names.INDEX),
-)
-READ_HEARTBEATS = Permission(
-    "read the heartbeats of a job's machines, by their keys or, where the stack is not read, all",
-    ("dynamodb:BatchGetItem", "dynamodb:Scan"),
-    ("{heartbeats}",),
 )
 READ_HEARTBEATS_AND_MARK = Permission(
     "read the heartbeats of all machines, and whether the records went back",
@@ -225,9 +221,9 @@ NODE_COMMANDS: Commands = {
 JOB_COMMANDS: Commands = {
     "jobs submit": (READ_JOBS, FIND_STACK, SUBMIT_JOB, *_POLICY, SEE_DEFINITION, SEE_OWNERS, READ_LOG),
     # A controller's jobs are listed for operators only: a user who may send the document may also drain with it.
-    "jobs list": (READ_JOBS, FIND_STACK, READ_HEARTBEATS),
-    "jobs top": (READ_JOBS, FIND_STACK, READ_HEARTBEATS),
-    "jobs show": (READ_JOBS, FIND_STACK, READ_HEARTBEATS, SEE_OWNERS, SEE_DEFINITION, READ_LOG),
+    "jobs list": (READ_JOBS, FIND_STACK, READ_HEARTBEATS_OF_JOB),
+    "jobs top": (READ_JOBS, FIND_STACK, READ_HEARTBEATS_OF_JOB),
+    "jobs show": (READ_JOBS, FIND_STACK, READ_HEARTBEATS_OF_JOB, SEE_OWNERS, SEE_DEFINITION, READ_LOG),
     "jobs stop": (READ_JOBS, FIND_STACK, STOP_JOB),
     "jobs restart": (READ_JOBS, FIND_STACK, RESTART_JOB),
     "jobs wait": (READ_JOBS, SEE_DEFINITION, READ_LOG),
@@ -237,7 +233,7 @@ JOB_COMMANDS: Commands = {
 DOCTOR_COMMANDS: Commands = {
     "doctor": (
         COUNT_NODES,
-        READ_HEARTBEATS,
+        READ_HEARTBEATS_OF_JOB,
         *_POLICY,
         *_FIND,
         SEE_INSTANCES,

@@ -81,6 +81,11 @@ CHANGE = Permission("write an incident's next turn, or end it", ("dynamodb:Updat
 READ_HEARTBEATS = Permission(
     "read the heartbeats of all machines, which is all that their table holds", ("dynamodb:Scan",), ("{heartbeats}",)
 )
+READ_HEARTBEATS_OF_JOB = Permission(
+    "read the heartbeats of a job's machines, by their keys or, where the roles of the nodes are not known, all",
+    ("dynamodb:BatchGetItem", "dynamodb:Scan"),
+    ("{heartbeats}",),
+)
 SEE_RECORDS_MARK = Permission(
     "see whether the records went back: the mark outside their table",
     ("dynamodb:GetItem",),

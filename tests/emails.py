@@ -305,7 +305,7 @@ def _trains_badly() -> Notification:
     job, owner = ecs_job("llama", "train", "training", "trainer:1", "trainer", 8), parse_owner(ADA)
     suspects = (Suspect(NODES[1], 5, 1.21),)
     finding = JobFinding("llama", 2, JobFindingKind.SLOW_RANK, 1.21, 0.8, 4_210, suspects)
-    return compose_training(job, Run("llama", 2, NOW, "", ()), NotedFinding(finding, NOW), owner)
+    return compose_training(job, Run("llama", 2, NOW, "", ()), NotedFinding(finding, NOW), owner, restarts=False)
 
 
 def _to_owners() -> Iterator[Kind]:

@@ -154,6 +154,7 @@ RUN_VARIABLE = "NODEHEAL_RUN"  # the number of the run
 PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # in which local rank 0 shows its steps; docs/agent.md has the protocol
 PROGRESS_DIR = "/run/nodeheal/progress"  # where a program shows its steps, on the node and in the container
 PROGRESS_OF_RUN = "NODEHEAL_PROGRESS_OF_RUN"  # gives the agent the file in which a finished run reported its steps
+TRAINING_STALLED = "training_stalled"  # of one that stands still on a node: its job is looked at, at once
 TRAINING_HANG = "training_hang"  # the code of a run that has reported no step for too long, in family host
 
 

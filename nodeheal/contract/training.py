@@ -11,6 +11,7 @@ from typing import Any
 
 TEXT_CHARACTERS = 512  # a run takes some 110
 LONGEST_SECONDS = 1e9  # thirty years
+LONGER_THAN_EVER = 2.0
 _RUN = re.compile(r"(?P<run>[a-z0-9-]{1,63}/[0-9]{1,9})=(?P<step>[0-9]{1,18})")
 
 
@@ -23,6 +24,7 @@ class NodeTraining:
     run: str  # JOB/RUN
     step: int  # the last that a rank has done
     idle_seconds: float | None = None  # since then, when the heartbeat was sent
+    longest_idle_seconds: float | None = None  # that it has stood at one step before, at least
     step_seconds: float | None = None  # of the last ten minutes, pauses left out
     usual_step_seconds: float | None = None
     step_spread: float | None = None
@@ -34,11 +36,24 @@ class NodeTraining:
     loss_spread: float | None = None
     saved_step: int | None = None  # of the last checkpoint
     saved_seconds: float | None = None  # since it was written, when the heartbeat was sent
+    waiting_ranks: int | None = None  # whose own work of the next step is done; None: its ranks do not show that
+    working_rank: int | None = None  # the local rank that has not come so far for the longest
     pause: str | None = None  # what the job is at between two steps: `evaluation`, `checkpoint`
+
+    def is_stalled(self, least_seconds: float, least_steps: float) -> bool:
+        """Return whether it has stood still for so many seconds, for as long as so many of its steps usually take, and
+        for twice as long as ever before in this run: an evaluation that nobody declares is long, and comes again.
+        """
+        usual = self.usual_step_seconds or self.step_seconds
+        if self.idle_seconds is None or usual is None or self.pause:
+            return False
+        longest = self.longest_idle_seconds or 0.0
+        return self.idle_seconds > max(least_seconds, least_steps * usual, LONGER_THAN_EVER * longest)
 
 
 _KEYS = {
     "idle_seconds": "t",
+    "longest_idle_seconds": "lt",
     "step_seconds": "s",
     "usual_step_seconds": "us",
     "step_spread": "ss",
@@ -50,6 +65,8 @@ _KEYS = {
     "loss_spread": "ls",
     "saved_step": "k",
     "saved_seconds": "kt",
+    "waiting_ranks": "w",
+    "working_rank": "wr",
     "pause": "p",
 }
 _FIELDS = {key: name for name, key in _KEYS.items()}

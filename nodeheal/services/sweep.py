@@ -98,7 +98,7 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     except UNTRUE as error:
         done.broken.append(error)
     try:
-        done.slow_jobs = look_at_training(pools, heartbeats, ports, policy.slow_jobs)
+        done.slow_jobs = look_at_training(pools, heartbeats, ports, policy)
     except NotAccepted as error:
         done.unfinished = str(error)
     except UNTRUE as error:

@@ -41,7 +41,7 @@ MAY = {
     "ecs:StartTask": {"end_incident", "launch_gang", "launch_job"},
     "ecs:StopTask": {"isolate_node", "launch_gang", "launch_job", "reconcile_records", "stop_gang", "stop_job"},
     "ecs:UpdateContainerInstancesState": {"do_act", "isolate_node", "reconcile_records", "return_to_service"},
-    "dynamodb:Scan": {"reconcile_records", "sweep"},
+    "dynamodb:Scan": {"ingest", "reconcile_records", "sweep"},
     "sns:Publish": {"notify"},
     "s3:PutObject": {"freeze_evidence", "isolate_node"},
     "ssm:SendCommand": {

@@ -324,7 +324,7 @@ def test_no_person_and_no_node_may_do_what_a_function_may() -> None:
 
 def _only_looks(action: str) -> bool:
     verb = action.partition(":")[2]
-    return verb.startswith(("Describe", "Get", "List", "Query", "Scan"))
+    return verb.startswith(("BatchGet", "Describe", "Get", "List", "Query", "Scan"))
 
 
 def _requests(statement: Mapping[str, Any]) -> Iterator[Request]:

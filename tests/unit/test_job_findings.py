@@ -53,9 +53,11 @@ def test_a_run_that_trains_as_usual_has_nothing_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle", "usual", "hangs"), [(59.0, 1.0, False), (61.0, 1.0, True), (61.0, 7.0, False), (71.0, 7.0, True)]
+    ("idle", "usual", "hangs"), [(30.0, 1.0, False), (31.0, 1.0, True), (61.0, 7.0, False), (71.0, 7.0, True)]
 )
-def test_it_hangs_without_a_step_for_a_minute_and_ten_of_its_own_steps(idle: float, usual: float, hangs: bool) -> None:
+def test_it_hangs_without_a_step_for_half_a_minute_and_ten_of_its_own_steps(
+    idle: float, usual: float, hangs: bool
+) -> None:
     trainings = nodes(everywhere={"idle_seconds": idle, "usual_step_seconds": usual, "step_seconds": usual})
 
     assert kinds(trainings) == ([Kind.HUNG] if hangs else [])
@@ -80,7 +82,33 @@ def test_a_run_of_which_only_the_step_is_known_is_not_judged() -> None:
     assert kinds({"mi-0": NodeTraining("llama/2", 12)}) == []
 
 
-def test_of_a_hang_nobody_is_accused() -> None:
+WAITS, WORKS = {"waiting_ranks": 2}, {"waiting_ranks": 1, "working_rank": 1}
+
+
+@pytest.mark.parametrize(
+    ("some", "others", "suspects"),
+    [
+        ([WORKS], WAITS, ["mi-0"]),
+        ([WAITS, WORKS, WORKS], WAITS, ["mi-1", "mi-2"]),
+        ([], WAITS, []),
+        ([WAITS], WORKS, []),  # most of them work: nobody waits for one rank
+        ([WORKS], {"waiting_ranks": 0}, ["mi-0"]),
+        ([{"waiting_ranks": 0, "working_rank": 0}], {"waiting_ranks": 0}, []),
+        ([WORKS], {}, []),  # one of them does not show it
+    ],
+)
+def test_the_ranks_for_which_the_others_wait_are_named_where_most_do(
+    some: list[dict[str, Any]], others: dict[str, Any], suspects: list[str]
+) -> None:
+    still = {"idle_seconds": 600.0, **others}
+
+    [finding] = job_findings(JOB, RUN, nodes(*some, everywhere=still), 7_200.0, LIMITS)
+
+    assert finding.kind is Kind.HUNG
+    assert [each.node_id for each in finding.suspects] == suspects
+
+
+def test_of_a_hang_in_which_no_rank_shows_that_it_waits_nobody_is_accused() -> None:
     [finding] = job_findings(JOB, RUN, nodes(everywhere={"idle_seconds": 600.0, "step": 499}), 7_200.0, LIMITS)
 
     assert finding == JobFinding("llama", 2, Kind.HUNG, 600.0, 1.0, 499)

@@ -122,6 +122,15 @@ def test_a_heartbeat_opens_nothing_whatever_else_it_says(world: World, sign: dic
     assert it.node(C).open_incident is None
 
 
+def test_a_run_that_stands_still_is_looked_at_and_opens_nothing(world: World) -> None:
+    it = world.serves(Incident())
+    stalled = {"family": Family.host, "code": "training_stalled", "subcode": None, "component": "llama/1"}
+
+    answer = lambdas.ingest.handler(batch(on_bus(xid(0, node_id=C, instance_id=C, **stalled))), None)
+
+    assert (answer, it.node(C).open_incident) == ({"batchItemFailures": []}, None)
+
+
 def test_an_event_whose_node_changed_while_it_was_read_is_taken_on_the_second_try(world: World) -> None:
     it = world.serves(Incident())
     opening, tries = it.ports.incidents.open, [False]

@@ -6,20 +6,22 @@ from typing import Any
 
 import pytest
 
+from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.training import NodeTraining
-from nodeheal.contract.vocabulary import JobFindingKind, JobState, Phase
+from nodeheal.contract.vocabulary import Family, JobFindingKind, JobState, Phase, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding
 from nodeheal.domain.jobs.owner import Owner
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import SlowJobs
 from nodeheal.ports import Ports
 from nodeheal.services import sweep as sweeping
-from nodeheal.services.jobs.look_at_training import look_at_training
+from nodeheal.services.jobs.look_at_training import look_at_stalled, look_at_training
 from nodeheal.services.notify.compose_training import compose_training
 from nodeheal.services.sweep import sweep
-from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node
+from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.support.jobs import ecs_job
 
 ADA = Owner("ada@example.com", "Ada Lovelace")
@@ -55,7 +57,11 @@ def look(world: Ports, values: dict[str, Any], *, nodes: tuple[str, ...] = NODES
     beats = {
         name: Heartbeat(f"role:{name}", "boot-1", world.clock(), 60.0, trainings={run: training}) for name in nodes
     }
-    return look_at_training(["demo"], beats, world, SlowJobs())
+    return look_at_training(["demo"], beats, world, ACT)
+
+
+def with_slow_jobs(**knobs: Any) -> RecoveryPolicy:
+    return ACT.model_copy(update={"slow_jobs": SlowJobs(**knobs)})
 
 
 def subjects(world: Ports) -> list[str]:
@@ -109,7 +115,7 @@ def test_a_node_that_is_not_heard_of_leaves_the_run_unjudged(world: Ports, clock
     assert look(world, STANDS, nodes=NODES[:2]) == []
     late = Heartbeat("role:mi-0", "boot-1", NOW - timedelta(minutes=10), 60.0)
     beats = {name: replace(late, who=f"role:{name}") for name in NODES}
-    assert look_at_training(["demo"], beats, world, SlowJobs()) == []
+    assert look_at_training(["demo"], beats, world, ACT) == []
     assert world.job_findings.of("llama", 2) == []
 
 
@@ -146,10 +152,10 @@ def test_a_run_whose_ranks_do_not_all_run_is_not_looked_at(world: Ports) -> None
 def test_where_nobody_looks_or_no_heartbeat_is_read_nothing_is_judged(world: Ports, clock: FrozenClock) -> None:
     clock.advance(7_200)
 
-    assert look_at_training(["demo"], {}, world, SlowJobs()) == []
+    assert look_at_training(["demo"], {}, world, ACT) == []
     beats = {name: Heartbeat(f"role:{name}", "boot-1", world.clock(), 60.0) for name in NODES}
-    assert look_at_training(["demo"], beats, world, SlowJobs(enabled=False)) == []
-    assert look_at_training(["demo"], beats, world, SlowJobs()) == ["llama"]
+    assert look_at_training(["demo"], beats, world, with_slow_jobs(enabled=False)) == []
+    assert look_at_training(["demo"], beats, world, ACT) == ["llama"]
 
 
 @pytest.mark.parametrize("broken", range(3))
@@ -176,6 +182,49 @@ def test_a_look_that_breaks_at_any_write_is_made_up_for_by_the_next(
     assert look(world, STANDS) == ["llama"]
     assert {mail.key for _, mail in world.notifier.announced} == {"owner/llama/2/TRAINS_BADLY/HUNG"}  # type: ignore[attr-defined]
     assert [each.announced_at for each in world.job_findings.of("llama", 2)] == [clock()]
+
+
+# As soon as a node says that the run stands still
+
+
+def stall(node_id: str, component: str | None = "llama/2") -> HealthEvent:
+    known = {"node_id": node_id, "instance_id": node_id, "component": component}
+    return xid(0, family=Family.host, code="training_stalled", subcode=None, verdict=Verdict.DEGRADED, **known)
+
+
+@pytest.fixture
+def standing(world: Ports) -> Ports:
+    """All nodes of the run have said that it stands still."""
+    training = NodeTraining("llama/2", 500, **STANDS)
+    for name in NODES:
+        beat = Heartbeat(f"role:{name}", "boot-1", world.clock(), 60.0, trainings={"llama/2": training})
+        world.heartbeats.beats[beat.who] = beat  # type: ignore[attr-defined]
+    return world
+
+
+def test_the_report_of_the_runs_first_node_has_the_run_looked_at_at_once(standing: Ports) -> None:
+    for node_id in reversed(NODES):
+        assert subjects(standing) == []
+        look_at_stalled(stall(node_id), standing, ACT)
+
+    assert subjects(standing) == ["[nodeheal] llama seems to hang"]
+
+
+@pytest.mark.parametrize("component", [None, "", "/", "llama-2/2", "llama"])
+def test_a_report_of_no_run_of_that_node_is_nothing(standing: Ports, component: str | None) -> None:
+    look_at_stalled(stall("mi-9", component or None), standing, ACT)
+    look_at_stalled(stall("mi-1" if component == "llama" else "mi-0", component or None), standing, ACT)
+
+    assert subjects(standing) == []
+
+
+@pytest.mark.parametrize("where", ["slow_jobs", "silence"])
+def test_where_nobody_looks_a_report_is_nothing(standing: Ports, where: str) -> None:
+    off = getattr(ACT, where).model_copy(update={"enabled": False})
+
+    look_at_stalled(stall("mi-0"), standing, ACT.model_copy(update={where: off}))
+
+    assert subjects(standing) == []
 
 
 # In the sweep
@@ -220,7 +269,7 @@ def test_a_sweep_looks_at_training_by_the_heartbeats_that_it_has_read(world: Por
 def test_the_email_says_what_is_wrong_and_that_nothing_was_done() -> None:
     kept = NotedFinding(JobFinding("llama", 2, JobFindingKind.SLOWER, 3.0, 2.0, 500), NOW)
 
-    mail = compose_training(JOB, RUN, kept, ADA)
+    mail = compose_training(JOB, RUN, kept, ADA, restarts=False)
 
     assert (mail.phase, mail.owner, mail.key) == (
         Phase.TRAINS_BADLY,
@@ -246,7 +295,7 @@ def test_the_email_says_what_is_wrong_and_that_nothing_was_done() -> None:
 def test_the_email_of_a_run_without_a_step_names_none() -> None:
     kept = NotedFinding(JobFinding("llama", 2, JobFindingKind.NO_FIRST_STEP, 3_700.0), NOW)
 
-    mail = compose_training(JOB, RUN, kept, Owner("ada@example.com"))
+    mail = compose_training(JOB, RUN, kept, Owner("ada@example.com"), restarts=False)
 
     assert mail.body.startswith("Hello,\n")
     assert "Step:" not in mail.body

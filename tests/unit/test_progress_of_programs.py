@@ -112,6 +112,24 @@ def test_a_block_that_raises_ends_its_pause(file: Path, times: Times) -> None:
     assert lines(file)[-1]["step_seconds"] == 1.0
 
 
+def test_a_rank_that_waits_is_shown_until_its_step_is_done_with_its_own_work(file: Path, times: Times) -> None:
+    progress = Progress()
+    progress.waits()
+    progress.step(1)
+    with progress.pause("evaluation"):
+        times.now += 10.0
+    times.now += 0.25
+    progress.waits()
+    progress.saved(1)
+    times.now += 0.5
+
+    progress.step(2)
+    progress.step(3, compute_seconds=0.125)
+
+    assert [record.waits for record in records(file)] == [False, False, False, True, True, False, False]
+    assert [record.compute_seconds for record in records(file)[-2:]] == [0.25, 0.125]
+
+
 def test_a_checkpoint_is_shown_from_then_on(file: Path, times: Times) -> None:
     progress = Progress()
     progress.step(100)

@@ -3,13 +3,16 @@
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Ending, Family, Verdict
+from nodeheal.contract.training import NodeTraining
+from nodeheal.contract.vocabulary import Ending, Family, JobFindingKind, NodeState, Verdict
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import Hang
 from nodeheal.domain.jobs.restarts import HANGS_OF_ONE_NODE
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.policy.policy_models import Evidence, Mode
+from nodeheal.domain.policy.policy_models import Evidence, Mode, SlowJobs
 from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.jobs.look_at_training import look_at_training
 from nodeheal.services.steps import save_node
 from tests.support.builders import ACT, scheduler_in, xid
 from tests.support.job_cluster import NODES, JobCluster, finishes, is_recovered
@@ -248,6 +251,52 @@ def test_stacks_are_saved_before_the_gang_is_stopped() -> None:
     steps = [state for state in recovery.path if state in ("Freeze evidence", "Stop gang", "Isolate node")]
     assert steps == ["Freeze evidence", "Stop gang"]
     assert [name for verb, name in it.commands if verb == "freeze-evidence"] == [A]
+
+
+def stands_still(it: JobCluster) -> None:
+    """For five minutes both nodes say so, and B is a step behind; two sweeps look at it."""
+    for _ in range(2):
+        it.clock.advance(300)
+        run = f"llama/{it.run.number}"
+        beats = {
+            name: Heartbeat(
+                f"role:{name}",
+                "boot-1",
+                it.clock(),
+                60.0,
+                trainings={run: NodeTraining(run, step, idle_seconds=300.0, step_seconds=1.0)},
+            )
+            for name, step in ((A, 40), (B, 39))
+        }
+        look_at_training(["demo"], beats, it.ports, it.policy)
+
+
+@pytest.mark.parametrize("mode", [Mode.act, Mode.observe])
+def test_a_run_that_hangs_by_its_own_steps_starts_again_where_the_policy_says_so(mode: Mode) -> None:
+    told = SAVING.model_copy(
+        update={
+            "slow_jobs": SlowJobs(restarts=(JobFindingKind.HUNG,)),
+            "default_pool": SAVING.default_pool.model_copy(update={"mode": mode}),
+        }
+    )
+    it = JobCluster(policy=told)
+    it.happenings = [stands_still, is_recovered, finishes]
+
+    seen = it.submit()
+
+    acts = mode is Mode.act
+    assert (seen.end, it.run.number, len(incidents(it))) == ("Completed", 2 if acts else 1, 1)
+    assert [name for verb, name in it.commands if verb == "freeze-evidence"] == ([B] if acts else [])
+    assert {node.state for node in it.ports.nodes.in_pool("demo")} == {NodeState.HEALTHY}
+
+
+def test_a_run_that_hangs_by_its_own_steps_is_only_told_by_default() -> None:
+    it = JobCluster()
+    it.happenings = [stands_still, finishes]
+
+    seen = it.submit()
+
+    assert (seen.end, it.run.number, incidents(it)) == ("Completed", 1, [])
 
 
 @pytest.mark.parametrize("answers", [True, False])

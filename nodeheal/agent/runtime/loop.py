@@ -19,6 +19,10 @@ from nodeheal.agent.transport.fault_counts import FaultCounts
 from nodeheal.agent.transport.gauges import Sample, training_job
 from nodeheal.agent.transport.sender import Sender
 from nodeheal.agent.transport.spool import Spool
+from nodeheal.contract.names import TRAINING_STALLED
+from nodeheal.contract.training import NodeTraining
+from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 FILE_POLL_SECONDS = 0.1  # half of it is the mean delay of a fault; ten turns a second cost a thousandth of a core
 IDLE_SECONDS = 1.0  # how soon a stop is noticed where only the device is read
@@ -93,6 +97,15 @@ class Agent:
     def say_alive(self) -> None:
         """Send a heartbeat over the bus, where the table accepts none. Safe from any thread."""
         self._spool.put([self._event_factory.alive(self._clock.utc_now())])
+        self._sender.wake()
+
+    def report_stall(self, training: NodeTraining) -> None:
+        """Send that this run stands still. Safe from any thread."""
+        now = self._clock.utc_now()
+        text = f"{training.run} has taken no step after {training.step} for {training.idle_seconds or 0:.0f} s"
+        stall = Finding(Family.host, TRAINING_STALLED, training.run, text)
+        position = f"{training.run}/{training.step}/{now.isoformat()}"
+        self._spool.put([self._event_factory.found(stall, source="progress", position=position, at=now, evidence=text)])
         self._sender.wake()
 
     def gauges(self) -> dict[str, float]:

@@ -37,6 +37,7 @@ class StepRecord:
     saved: int | None = None
     saved_at: float | None = None
     pause: str | None = None
+    waits: bool = False  # its own work of the next step is done
 
     @property
     def order(self) -> tuple[int, float]:
@@ -107,6 +108,7 @@ def _record(text: bytes) -> StepRecord | None:
         saved=_whole(values.get("saved")),
         saved_at=_seconds(values.get("saved_at")),
         pause=_pause(values.get("pause")),
+        waits=values.get("waits") is True,
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from nodeheal.contract.training import NodeTraining
 
 RUNS = 2  # in a heartbeat, which is one small item
 RUNS_READ = 6  # the newest: a node has one job at a time, and leftovers of others
+STALL_SECONDS, STALL_STEPS = 30.0, 10.0  # as the policy's slow_jobs has them by default
 RECENT_SECONDS = 600.0
 LOOKS = 512  # kept of a run, of the last ten minutes and of the time before
 USUAL_LOOKS = 5  # with fewer, nothing is usual yet
@@ -35,12 +36,26 @@ class Trainings:
         """
         now, before, trainings = self._monotonic(), self._histories, list[NodeTraining]()
         self._histories = {}
+        for run, ranks in self._shown():
+            self._histories[run] = history = before.get(run) or TrainingHistory()
+            history.add(ranks, now)
+            trainings.append(training_of(run, ranks, history, now, self._time()))
+        return trainings[:RUNS]
+
+    def stalled(self) -> list[NodeTraining]:
+        """Return the runs of the last look that stand still. Between two looks: their medians stay as they are."""
+        if not self._histories:
+            return []
+        now, known = self._monotonic(), self._histories
+        trainings = [
+            training_of(run, ranks, known[run], now, self._time()) for run, ranks in self._shown() if run in known
+        ]
+        return [training for training in trainings[:RUNS] if training.is_stalled(STALL_SECONDS, STALL_STEPS)]
+
+    def _shown(self) -> Iterator[tuple[str, Ranks]]:
         for run, files in files_by_run(self._folder)[:RUNS_READ]:
             if ranks := {rank: records for rank, file in files.items() if (records := _read(file))}:
-                self._histories[run] = history = before.get(run) or TrainingHistory()
-                history.add(ranks, now)
-                trainings.append(training_of(run, ranks, history, now, self._time()))
-        return trainings[:RUNS]
+                yield run, ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +75,12 @@ class Age:
         self._value: object = None
         self._last_at = self._before_at = -math.inf  # of the last look, and of the last at another value
         self._first_at = 0.0
+        self.longest = 0.0  # seconds that a value before this one has stood, at least
 
     def of(self, value: object, by_clock: float | None, now: float) -> float:
         """Return the age of this value in seconds; `by_clock`: as the node's clock has it."""
         if value != self._value:
+            self.longest = max(self.longest, self._last_at - self._first_at)
             self._value, self._before_at, self._first_at = value, self._last_at, now
         self._last_at = now
         least, most = now - self._first_at, now - self._before_at
@@ -145,10 +162,14 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
     saved_seconds = history.save_age.of(saved_step, _since(saved_at, time), now)
     usual_step_seconds, step_spread = history.usual_step_seconds()
     usual_loss, loss_spread = history.usual_loss()
+    idle_seconds = history.step_age.of(newest.step, _since(newest.at, time), now)
+    working = [rank for rank, record in last.items() if not record.waits]
+    shows_waits = any(record.waits for records in ranks.values() for record in records)
     return NodeTraining(
         run=run,
         step=newest.step,
-        idle_seconds=history.step_age.of(newest.step, _since(newest.at, time), now),
+        idle_seconds=idle_seconds,
+        longest_idle_seconds=history.step_age.longest or None,
         step_seconds=history.step_seconds,
         usual_step_seconds=usual_step_seconds,
         step_spread=step_spread,
@@ -160,6 +181,8 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
         loss_spread=loss_spread,
         saved_step=saved_step,
         saved_seconds=None if saved_step is None else saved_seconds,
+        waiting_ranks=len(last) - len(working) if shows_waits else None,
+        working_rank=min(working, key=lambda rank: last[rank].order, default=None) if shows_waits else None,
         pause=next((record.pause for record in last.values() if record.pause), None),
     )
 

@@ -18,6 +18,7 @@ from nodeheal.agent.transport.endpoint import endpoint
 from nodeheal.agent.transport.fallback import Fallback
 from nodeheal.agent.transport.heartbeat_thread import HeartbeatThread
 from nodeheal.agent.transport.metrics import NodeMetrics, Publisher
+from nodeheal.contract.training import NodeTraining
 
 if TYPE_CHECKING:
     from nodeheal.agent.transport.gauges import Sample
@@ -38,11 +39,12 @@ def beside(
     clock: Clock,
     signer: Signer,
     say_alive: Callable[[], None],
+    report_stall: Callable[[NodeTraining], None],
     gauges: Callable[[], Mapping[str, float]],
     samples: Callable[[], Iterable["Sample"]],
 ) -> list[Thread]:
     """Create the threads that the configuration enables."""
-    heartbeats = heartbeat_thread(config, clock, signer, instead=say_alive)
+    heartbeats = heartbeat_thread(config, clock, signer, say_alive, report_stall)
     threads: list[Thread] = [heartbeats]
     if config.cloudwatch_metrics:
         threads.append(publisher(config, clock, gauges))
@@ -56,7 +58,13 @@ def beside(
     return threads
 
 
-def heartbeat_thread(config: AgentConfig, clock: Clock, signer: Signer, instead: Callable[[], None]) -> HeartbeatThread:
+def heartbeat_thread(
+    config: AgentConfig,
+    clock: Clock,
+    signer: Signer,
+    instead: Callable[[], None],
+    report_stall: Callable[[NodeTraining], None],
+) -> HeartbeatThread:
     """Create the thread that writes this node's heartbeats."""
     trainings = Trainings(Path(config.progress_dir), clock.monotonic, time)
     return HeartbeatThread(
@@ -67,6 +75,8 @@ def heartbeat_thread(config: AgentConfig, clock: Clock, signer: Signer, instead:
         clock,
         instead,
         trainings.look,
+        trainings.stalled,
+        report_stall,
     )
 
 

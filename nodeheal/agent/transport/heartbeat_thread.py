@@ -18,6 +18,7 @@ BACKOFF_FIRST_SECONDS = 1.0
 # A table that is out of reach for so long may stay so: the network may allow only the bus.
 PATIENCE_SECONDS = 120.0
 _EARLIEST = 0.9  # of the interval
+STALL_LOOK_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 class HeartbeatThread(threading.Thread):
     """Writes one heartbeat each interval. While the table refuses them, or is out of reach for long, `instead` sends
     them over the bus, as older agents do. So a node with an outdated role or network does not look silent.
+
+    Where training stands still, a heartbeat says so at once, and `report_stall` ten seconds later: by then the other
+    nodes of the run have said so, too.
     """
 
     def __init__(
@@ -36,6 +40,8 @@ class HeartbeatThread(threading.Thread):
         clock: Clock,
         instead: Callable[[], None],
         trainings: Callable[[], Sequence[NodeTraining]] = tuple,
+        stalled: Callable[[], Sequence[NodeTraining]] = tuple,
+        report_stall: Callable[[NodeTraining], None] = lambda training: None,
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._item = item
@@ -45,6 +51,9 @@ class HeartbeatThread(threading.Thread):
         self._clock = clock
         self._instead = instead
         self._trainings = trainings
+        self._stalled = stalled
+        self._report_stall = report_stall
+        self._stalls: dict[str, bool] = {}  # of each run that stands still: whether that is reported
         self._stopping = EventfdEvent()
         self._failures = 0
         self._reasons = LogOnce()
@@ -67,9 +76,11 @@ class HeartbeatThread(threading.Thread):
         once.
         """
         delay = between(0.0, self._every)
-        while not self._stopping.wait(delay):
+        while not self._stopping.wait(min(delay, STALL_LOOK_SECONDS)):
+            delay -= STALL_LOOK_SECONDS
             with at_work():
-                delay = self._send_or_retry()
+                if self.begins_to_stall() or delay <= 0.0:
+                    delay = self._send_or_retry()
 
     def stop(self, patience_seconds: float) -> None:
         """End after the call in progress."""
@@ -107,6 +118,20 @@ class HeartbeatThread(threading.Thread):
             logger.info("the control plane has requested another heartbeat interval", extra={"seconds": wanted})
             self._every = wanted
         return self._soon()
+
+    def begins_to_stall(self) -> bool:
+        """Return whether a run has come to a standstill since the last look, and report each that stood at that look,
+        once. Survives any exception, as `heartbeat` does.
+        """
+        known, self._stalls = self._stalls, {}
+        try:
+            for training in self._stalled():
+                self._stalls[training.run] = training.run in known
+                if known.get(training.run) is False:
+                    self._report_stall(training)
+        except Exception:
+            logger.exception("a standstill could not be reported")
+        return any(run not in known for run in self._stalls)
 
     def _fail(self, error: HeartbeatRejected) -> float:
         self._failures += 1

@@ -29,7 +29,9 @@ RISEN_LOSS = 0.5  # of its own median: noise of a loss near zero is no divergenc
 
 @dataclass(frozen=True)
 class Suspect:
-    """A rank whose own work in a step takes longer than that of its peers. `local_rank`: on its node."""
+    """A rank whose own work in a step takes longer than that of its peers, or does not end. `local_rank`: on its node;
+    `seconds`: how long it takes, or has taken.
+    """
 
     node_id: str
     local_rank: int
@@ -56,7 +58,9 @@ class JobFinding:
         value, usual = self.value or 0.0, self.usual or 0.0
         match self.kind:
             case JobFindingKind.HUNG:
-                return f"no rank has taken a step for {lasting(value)}; a step usually takes {lasting(usual)}"
+                ranks = ", ".join(f"local rank {each.local_rank} on {each.node_id}" for each in self.suspects)
+                who = f"; the others wait for {ranks}" if ranks else ""
+                return f"no rank has taken a step for {lasting(value)}; a step usually takes {lasting(usual)}{who}"
             case JobFindingKind.NO_FIRST_STEP:
                 return f"its ranks have been running for {lasting(value)}, and none has taken a step"
             case JobFindingKind.NO_CHECKPOINT:
@@ -156,14 +160,21 @@ class _Judge:
             if longest and has_shown_steps and self.seconds_up > longest:
                 yield self._finding(JobFindingKind.NO_FIRST_STEP, self.seconds_up, None)
             return
-        if any(report.pause for report in self._reports):
-            return
-        idle = [report.idle_seconds for report in self._reports if report.idle_seconds is not None]
-        usual = median_of(report.usual_step_seconds or report.step_seconds for report in self._reports)
-        if idle and usual is not None:
-            limit = max(self.limits.hang_seconds, self.limits.hang_steps * usual)
-            if min(idle) > limit:
-                yield self._finding(JobFindingKind.HUNG, min(idle), usual)
+        if all(report.is_stalled(self.limits.hang_seconds, self.limits.hang_steps) for report in self._reports):
+            idle = min(report.idle_seconds or 0.0 for report in self._reports)
+            usual = median_of(report.usual_step_seconds or report.step_seconds for report in self._reports)
+            yield self._finding(JobFindingKind.HUNG, idle, usual, tuple(self._awaited()))
+
+    def _awaited(self) -> Iterator[Suspect]:
+        """Yield the ranks for which the others wait, one a node, where ranks show that they wait, and most do."""
+        working = [
+            Suspect(node_id, report.working_rank, report.idle_seconds or 0.0)
+            for node_id, report in sorted(self.trainings.items())
+            if report.working_rank is not None
+        ]
+        shows = [report.waiting_ranks for report in self._reports]
+        if None not in shows and any(shows) and len(working) <= max(1, min(MOST_SUSPECTS, len(shows) // 2)):
+            yield from working
 
     def pace(self) -> Iterator[JobFinding]:
         """Its steps take longer than usual; and the ranks whose own work takes longer than that of the others."""

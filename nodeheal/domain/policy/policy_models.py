@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from nodeheal.contract.health_event import Frozen, Line, Word
-from nodeheal.contract.vocabulary import Action, Check, Family, NextStepCondition
+from nodeheal.contract.vocabulary import Action, Check, Family, JobFindingKind, NextStepCondition
 from nodeheal.domain.fleet.machine import ClusterReplacement, Remediator
 from nodeheal.domain.verbs import DISRUPTIVENESS, VERBS, VerbSpec
 
@@ -176,13 +176,24 @@ class Deadlines(Frozen):
         return seconds
 
 
+RESTARTABLE = (JobFindingKind.HUNG, JobFindingKind.NO_FIRST_STEP)  # what a restart from the last checkpoint can mend
+
+
 class SlowJobs(Frozen):
-    """When the owner of a job is told that it trains slowly, badly or not at all. Nothing is done about it."""
+    """When the owner of a job is told that it trains slowly, badly or not at all, and when it is restarted for it."""
 
     enabled: bool = Field(default=True, description="false: nobody looks at how jobs train; nor where `silence` is off")
-    hang_seconds: int = Field(default=60, ge=10, le=DAY, description="a run hangs that takes no step for so long")
+    restarts: tuple[JobFindingKind, ...] = Field(
+        default=(),
+        description="for which findings a job starts again from its last checkpoint, by an incident as for any other"
+        " failure: within the limits of the job and in the mode of its pool; the others are only told",
+    )
+    hang_seconds: int = Field(default=30, ge=10, le=DAY, description="a run hangs that takes no step for so long")
     hang_steps: int = Field(
-        default=10, ge=2, le=10_000, description="and for as long as so many of its steps usually take"
+        default=10,
+        ge=2,
+        le=10_000,
+        description="and for as long as so many of its steps usually take, and for twice as long as ever before",
     )
     first_step_seconds: int = Field(
         default=3_600, ge=0, le=DAY, description="its first step may take so long, where a job shows steps; 0: any time"
@@ -205,6 +216,13 @@ class SlowJobs(Frozen):
         le=1_000,
         description="intervals (checkpoints.every_seconds of its file) that may pass without a checkpoint",
     )
+
+    @model_validator(mode="after")
+    def _restarts_can_help(self) -> Self:
+        wrong = [kind for kind in self.restarts if kind not in RESTARTABLE]
+        if wrong:
+            raise ValueError(f"restarts: no job starts again for {wrong[0]}; give {', '.join(RESTARTABLE)}")
+        return self
 
 
 class Fabric(Frozen):

@@ -75,5 +75,10 @@ def _whose(event: HealthEvent) -> tuple[str, str]:
     """(job, run) of a hang; empty where it is none, or names no run."""
     if (event.family, event.code) != (Family.host, TRAINING_HANG):
         return "", ""
+    return job_and_run(event)
+
+
+def job_and_run(event: HealthEvent) -> tuple[str, str]:
+    """What an agent names as the component of a run's finding: the job, and its run; empty: it names none."""
     job_id, _, run = (event.component or "").partition("/")
     return job_id, run

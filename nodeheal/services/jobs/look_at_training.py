@@ -1,28 +1,55 @@
-"""Looks at how every run trains, notes what is wrong, and tells its owner. Nothing is done with its nodes."""
+"""Looks at how every run trains, notes what is wrong, and tells its owner. Where the policy says so, it opens an
+incident, which starts the job again. No node is touched for it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from hashlib import sha256
 
-from nodeheal.contract.names import JOB_NEWS
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import JOB_NEWS, JOB_SOURCE, TRAINING_HANG
 from nodeheal.contract.training import NodeTraining
+from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.jobs.job_findings import due, job_findings, noted
-from nodeheal.domain.policy.policy_models import SlowJobs
+from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, due, job_findings, noted
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.intake.finding_about import finding_about
+from nodeheal.services.intake.hangs import job_and_run
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.node_rates import limited
 from nodeheal.services.notify.compose_training import compose_training
+from nodeheal.services.saving import node_of
 
 
 def look_at_training(
-    pools: Sequence[str], newest: Mapping[str, Heartbeat], ports: Ports, limits: SlowJobs
+    pools: Sequence[str], newest: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
 ) -> list[str]:
     """Return the jobs whose owner was told. Safe to repeat: a finding is told once a run. Without heartbeats nothing is
     known, and nobody is told anything.
     """
-    if not limits.enabled or not newest:
+    if not policy.slow_jobs.enabled or not newest:
         return []
     running = (pair for pool in pools for pair in _running(pool, ports))
-    return [job.job_id for job, run in running if _look_at(job, run, newest, ports, limits)]
+    return [job.job_id for job, run in running if _look_at(job, run, newest, ports, policy)]
+
+
+def look_at_stalled(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Look at the run that stands still on a node, and need not wait for the sweep. Of its nodes only the first counts:
+    all of them report the same, and each look reads the heartbeats of all.
+    """
+    if policy.slow_jobs.enabled and policy.silence.enabled:
+        limited(partial(_look_at_first, policy=policy))(event, ports)
+
+
+def _look_at_first(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> None:
+    job_id, _ = job_and_run(event)
+    job = ports.jobs.get(job_id) if job_id else None
+    run = _current_run(job, ports) if job is not None else None
+    if job is not None and run is not None and run.tasks[0].node_id == event.node_id:
+        _look_at(job, run, ports.heartbeats.of([task.node_id for task in run.tasks]), ports, policy)
 
 
 def trainings_of(run: Run, newest: Mapping[str, Heartbeat]) -> dict[str, NodeTraining]:
@@ -34,26 +61,67 @@ def trainings_of(run: Run, newest: Mapping[str, Heartbeat]) -> dict[str, NodeTra
 
 def _running(pool: str, ports: Ports) -> Iterator[tuple[Job, Run]]:
     for job in ports.job_notes.in_pool(pool, live_only=True):
-        run = ports.jobs.get_run(job.job_id, job.current_run) if job.current_run and not job.is_over else None
-        if run is not None and run.is_running:
+        run = _current_run(job, ports)
+        if run is not None:
             yield job, run
 
 
-def _look_at(job: Job, run: Run, newest: Mapping[str, Heartbeat], ports: Ports, limits: SlowJobs) -> bool:
-    """Whether its owner was told of something. The email comes first: one sent again is folded by its key."""
+def _current_run(job: Job, ports: Ports) -> Run | None:
+    """Return the run that is under way on all of its nodes; None: there is none."""
+    run = ports.jobs.get_run(job.job_id, job.current_run) if job.current_run and not job.is_over else None
+    return run if run is not None and run.is_running else None
+
+
+def _look_at(job: Job, run: Run, newest: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> bool:
+    """Whether its owner was told of something. What is done and said comes before the note of it: done again, it is the
+    same incident and the same email.
+    """
     now = ports.clock()
     fresh = {node_id: beat for node_id, beat in newest.items() if not beat.is_missed(now)}
     if any(task.node_id not in fresh for task in run.tasks):
         return False  # what is not heard of may be what is wrong, and silence is another fault
     seconds_up = (now - (run.running_since or now)).total_seconds()
-    findings = job_findings(job, run, trainings_of(run, fresh), seconds_up, limits)
+    trainings = trainings_of(run, fresh)
+    findings = job_findings(job, run, trainings, seconds_up, policy.slow_jobs)
     known = ports.job_findings.of(job.job_id, run.number)
     changes = noted(findings, known, now)
     for change in changes:
         ports.job_findings.note(change)
     to_tell = due(findings, [*known, *changes], now)
     for each in to_tell:
+        restarts = each.finding.kind in policy.slow_jobs.restarts
+        if restarts:
+            _open_incident(run, each, _likeliest(run, each.finding, trainings), ports, policy)
         if job.owner is not None:
-            ports.notifier.announce(JOB_NEWS, compose_training(job, run, each, job.owner))
+            ports.notifier.announce(JOB_NEWS, compose_training(job, run, each, job.owner, restarts=restarts))
         ports.job_findings.note(replace(each, announced_at=now))
     return bool(to_tell)
+
+
+def _likeliest(run: Run, finding: JobFinding, trainings: Mapping[str, NodeTraining]) -> str:
+    """Return the node that is the likeliest to show why: of a rank for which the others wait, else the one that has
+    done the fewest steps, else the first. Its stacks are saved, and that is all that is done to it.
+    """
+    if finding.suspects:
+        return finding.suspects[0].node_id
+    steps = {task.node_id: trainings[task.node_id].step for task in run.tasks if task.node_id in trainings}
+    return min(steps, key=lambda node_id: steps[node_id], default=run.tasks[0].node_id)
+
+
+def _open_incident(run: Run, noted: NotedFinding, node_id: str, ports: Ports, policy: RecoveryPolicy) -> None:
+    """As if the node had reported that the run stands still: its incident starts the job again, and is the same when
+    this is done again.
+    """
+    name = f"{run.job_id}/{run.number}"
+    event = finding_about(
+        node_of(node_id, ports),
+        sha256(f"{name}|{noted.finding.kind}".encode()).hexdigest()[:32],
+        noted.since,
+        source=JOB_SOURCE,
+        family=Family.host,
+        code=TRAINING_HANG,
+        component=name,
+        verdict=Verdict.FAILED,
+        evidence=f"{name}: {noted.finding.text}",
+    )
+    ingest(event, ports, policy)

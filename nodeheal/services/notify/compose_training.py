@@ -10,22 +10,25 @@ from nodeheal.domain.jobs.owner import Owner
 from nodeheal.services.notify.compose import fit_subject
 from nodeheal.services.notify.layout import command, field, paragraph
 
+_NOTHING_DONE = "nothing: nodeheal has looked, and touches neither the job nor its nodes for this."
+_RESTARTED = "an incident is open for it, which starts the job again from its last checkpoint, where its limits allow."
 
-def compose_training(job: Job, run: Run, noted: NotedFinding, owner: Owner) -> Notification:
-    """One email a kind of finding and a run."""
+
+def compose_training(job: Job, run: Run, noted: NotedFinding, owner: Owner, *, restarts: bool) -> Notification:
+    """One email a kind of finding and a run. `restarts`: an incident was opened, which starts it again."""
     finding = noted.finding
     body = [
         *paragraph(f"Hello {owner.name}," if owner.name else "Hello,"),
         "",
         *paragraph(f"your job {job.job_id} runs, but {finding.text}."),
         "",
-        *field("Needed", _needed(finding.kind)),
+        *field("Needed", "nothing now." if restarts else _needed(finding.kind)),
         command("nodeheal", "jobs", "show", job.job_id),
         command("nodeheal", "jobs", "logs", job.job_id),
         "",
         *field("Since", f"{noted.since:%Y-%m-%d %H:%M:%S} UTC"),
         *([] if finding.step is None else field("Step", f"{finding.step}")),
-        *field("Done", "nothing: nodeheal has looked, and touches neither the job nor its nodes for this."),
+        *field("Done", _RESTARTED if restarts else _NOTHING_DONE),
         *field("Job", f"{job.job_id}, run {run.number}, in pool {job.pool}"),
     ]
     return Notification(

@@ -332,3 +332,32 @@ def test_heartbeats_and_their_failures_are_served(
         "heartbeat_failures_total": 1,
         "last_heartbeat_age_seconds": 90.0,
     }
+
+
+def test_a_standstill_is_reported_once_at_the_look_after_the_heartbeat_that_says_it(
+    item: HeartbeatItem, time: FakeTime
+) -> None:
+    stalled, reported = list[NodeTraining](), list[NodeTraining]()
+    stands, moves = NodeTraining("llama/2", 7, idle_seconds=31.0), list[NodeTraining]()
+    thread = HeartbeatThread(
+        item, public_key, "boot-1", EVERY, time.clock(), lambda: None, tuple, lambda: stalled, reported.append
+    )
+
+    due = list[tuple[bool, int]]()
+    for now in ([stands], [stands], [stands], moves, [stands], [stands]):
+        stalled[:] = now
+        due.append((thread.begins_to_stall(), len(reported)))
+
+    assert due == [(True, 0), (False, 1), (False, 1), (False, 1), (True, 1), (False, 2)]
+
+
+def test_a_standstill_that_cannot_be_reported_ends_no_heartbeats(item: HeartbeatItem, time: FakeTime) -> None:
+    def full(_: NodeTraining) -> None:
+        raise OSError(28, "no space left on device")
+
+    stands = NodeTraining("llama/2", 7, idle_seconds=31.0)
+    thread = HeartbeatThread(
+        item, public_key, "boot-1", EVERY, time.clock(), lambda: None, tuple, lambda: [stands], full
+    )
+
+    assert [thread.begins_to_stall() for _ in range(3)] == [True, False, False]

@@ -19,6 +19,7 @@ from nodeheal.agent.runtime.loop import FILE_POLL_SECONDS, KEEP_SECONDS
 from nodeheal.agent.transport import fault_counts
 from nodeheal.agent.transport.event import Accelerator
 from nodeheal.agent.transport.spool import Spool
+from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 from tests.support.agent_fakes import NodeFolder, xid
@@ -320,3 +321,16 @@ def test_what_waits_in_the_spool_is_served(run: Run) -> None:
     assert found["spool_events"] == len(run.spool.oldest(100)) > 0
     assert found["spool_bytes"] >= 4096
     assert found["spool_dropped_total"] == found["events_sent_total"] == 0
+
+
+def test_each_standstill_of_a_run_is_an_event_of_its_own(run: Run) -> None:
+    for _ in range(2):
+        run.agent.report_stall(NodeTraining("llama/2", 7, idle_seconds=41.5))
+        run.time.seconds += 100
+
+    stalls = [event for event in map(json.loads, run.told()) if event["code"] == "training_stalled"]
+    assert [(event["family"], event["component"], event["verdict"]) for event in stalls] == [
+        ("host", "llama/2", "DEGRADED")
+    ] * 2
+    assert stalls[0]["evidence"] == "llama/2 has taken no step after 7 for 42 s"
+    assert len({event["event_id"] for event in stalls}) == 2

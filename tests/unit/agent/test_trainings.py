@@ -66,6 +66,8 @@ class Job:
 
 
 def number(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return f'"{value}"' if isinstance(value, str) or value != value else str(value)
 
 
@@ -296,3 +298,73 @@ def test_looks_each_second_are_in_bounds_and_still_grow_old() -> None:
 
     assert len(history._recent) == LOOKS
     assert history.usual_step_seconds() == (1.0, 0.0)
+
+
+def stands(job: Job, seconds: float) -> list[tuple[str, float | None]]:
+    """What stands still at a look between two heartbeats, so much later."""
+    job.now += seconds
+    return [(training.run, training.idle_seconds) for training in job.trainings.stalled()]
+
+
+def test_a_run_without_a_step_for_half_a_minute_and_ten_of_its_own_steps_stands_still(job: Job) -> None:
+    job.writes(StepRecord(9, step_seconds=1.0))
+    job.writes(StepRecord(9, step_seconds=4.0), run="slow.1")
+    job.trainings.look()
+
+    assert stands(job, 30.0) == []
+    assert stands(job, 0.25) == [("llama/2", 30.25)]
+    assert {run for run, _ in stands(job, 10.0)} == {"llama/2", "slow/1"}
+
+
+def test_a_run_that_has_not_been_seen_by_a_heartbeat_does_not_stand_still(job: Job) -> None:
+    job.writes(StepRecord(9, step_seconds=1.0))
+
+    assert stands(job, 600.0) == []
+
+
+def test_a_pause_that_nobody_declares_may_be_twice_as_long_the_next_time(job: Job) -> None:
+    job.minute(step_seconds=1.0)
+    stands(job, 50.0)
+    job.now += 10.0
+    job.writes(StepRecord(2, step_seconds=1.0))
+    assert stands(job, 0.0) == []
+
+    [training] = job.trainings.look()
+
+    assert training.longest_idle_seconds == 50.0
+    assert stands(job, 100.0) == []
+    assert stands(job, 0.25) == [("llama/2", 100.25)]
+
+
+def test_looks_between_two_heartbeats_leave_the_medians_as_they_are(job: Job) -> None:
+    job.writes(StepRecord(1, step_seconds=1.0))
+    job.trainings.look()
+    job.writes(StepRecord(2, step_seconds=9.0))
+    job.now += 1.0
+    job.trainings.stalled()
+    job.writes(StepRecord(3, step_seconds=3.0))
+
+    [training] = job.trainings.look()
+
+    assert training.step_seconds == 2.0
+
+
+def test_a_rank_that_has_not_come_to_where_the_others_wait_is_named(job: Job) -> None:
+    job.writes(StepRecord(5, at=1.0), StepRecord(5, at=2.0, waits=True))
+    job.writes(StepRecord(5, at=1.5), rank=1)
+    job.writes(StepRecord(4, at=9.0), rank=2)
+    job.writes(StepRecord(5), run="silent.1")
+
+    by_run = {training.run: training for training in job.trainings.look()}
+
+    assert (by_run["llama/2"].waiting_ranks, by_run["llama/2"].working_rank) == (1, 2)
+    assert (by_run["silent/1"].waiting_ranks, by_run["silent/1"].working_rank) == (None, None)
+
+
+def test_where_all_ranks_wait_none_is_named(job: Job) -> None:
+    for rank in range(2):
+        job.writes(StepRecord(5, at=1.0, waits=True), rank=rank)
+
+    [training] = job.trainings.look()
+
+    assert (training.waiting_ranks, training.working_rank) == (2, None)
