@@ -24,17 +24,17 @@ MONTH_DAYS = 365 / 12
 HANGS, SLOWDOWNS, NO_NUMBERS, EXPLICIT = 5_506, 442, 148, 38_236
 OF_TWO_JOBS = (15 + 9) / (4 * MONTH_DAYS * 1_200)
 
-RESTART = 10.0  # of a job of 10,000 GPUs: "often more" (the same)
+RESTART = 10.0  # between ByteDance's 454 s on 2,048 GPUs and 768 s on 16,384 (table 7, requeue)
 REWORK = Case.checkpoint_seconds / 60 / 2  # half of the interval between checkpoints
 PAGE = Case.page_seconds / 60  # until an email is looked at
 LOOK, LOOK_AT_PACE = 60.0, 240.0  # until somebody looks by chance: every two hours, and once in a shift of eight; ours
-SEARCH = 30.0  # for the node that slows a job: "over half an hour" (Minder, arXiv 2411.01791)
+SEARCH = 30.0  # for the node that slows a job; ours
 HANG_ANNOUNCED, HANG_RESTARTED = 3.0, 1.0  # by nodeheal, at most; the second is being built
 PACE_ANNOUNCED, RANK_ANNOUNCED = 10.0, 4.0  # by nodeheal, simulated: docs/benchmarks.md#slow-jobs
 
 HUMAN, EMAIL = "a human looks", "nodeheal tells a human"
-# A case's minutes of no training until the restart begins. PyTorch's time-out was the first until 2023, and still is
-# without NCCL; the second since.
+# Minutes of no training until the restart begins. PyTorch's time-out is the second with NCCL, and the first with others
+# (and with NCCL until October 2023).
 UNTIL_RESTART = {
     "a time-out of 30 min": 30.0,
     "a time-out of 10 min": 10.0,
