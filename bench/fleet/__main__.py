@@ -47,12 +47,12 @@ def make_report(seeds: int | None, is_quick: bool, kept: Path) -> dict[str, obje
 def write(report: dict[str, object], out: Path) -> None:
     """Write the numbers, the plots, and the tables between the markers of the page."""
     from bench.fleet.plots import draw
-    from bench.fleet.tables import into_page
+    from bench.fleet.tables import into_page, tables
 
     (out / "fleet").mkdir(parents=True, exist_ok=True)
     (out / "fleet" / "report.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     draw(report, out / "fleet")
-    into_page(report, out / "fleet.md")
+    into_page(tables(report), out / "fleet.md")
 
 
 def tell(report: dict[str, object], out: Path) -> int:

@@ -1,5 +1,6 @@
 """Draws the plots of docs/fleet.md as SVG: the same numbers give the same bytes."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, which people with colour blindness can tell apart, each with its own mark.
 LOOKS = {NODEHEAL: ("#0072B2", "o"), AT_AWS: ("#CC79A7", "D"), BY_HAND: ("#D55E00", "s"), POLL: ("#009E73", "^")}
 SIDE = {NODEHEAL: -0.24, AT_AWS: -0.08, BY_HAND: 0.08, POLL: 0.24}
+_WAYS = (("#D55E00", "s"), ("#E69F00", "v"), ("#CC79A7", "D"), ("#56B4E9", "^"), ("#0072B2", "o"))  # the same colours
 _STYLE: Any = {  # by matplotlib's own names
     "svg.hashsalt": "nodeheal",
     "svg.fonttype": "path",
@@ -48,6 +50,28 @@ def draw(report: dict[str, Any], folder: Path) -> None:
         _interval(report["interval"], folder / "interval.svg")
         _spares(report["spares"], folder / "spares.svg")
         _budget(report["budget"], folder / "budget.svg")
+
+
+def draw_losses(panels: Mapping[str, Mapping[str, Sequence[float]]], sizes: Sequence[int], path: Path) -> None:
+    """Draw one plot above the other, by title: ETTR points lost at each size in GPUs, by how a case is noticed."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    with mpl.rc_context(_STYLE):
+        figure, grid = _figure(1, len(panels))
+        for (axes,), (title, ways) in zip(grid, panels.items(), strict=True):
+            for number, (way, points) in enumerate(ways.items()):
+                colour, mark = _WAYS[number - len(ways)]
+                xs = [size + 0.14 * (number - (len(ways) - 1) / 2) for size in range(len(sizes))]
+                axes.plot(xs, points, color=colour, marker=mark, markersize=5, linestyle="none", label=way)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.set_xticks(range(len(sizes)), [f"{size:,}" for size in sizes])
+            axes.set_title(title, fontsize=10)
+            axes.set_xlabel("GPUs")
+            axes.set_ylabel("ETTR points lost")
+            axes.legend(frameon=False, fontsize=8, loc="lower right")
+        _save(figure, path)
 
 
 def _figure(columns: int, rows: int = 1) -> tuple[Any, Any]:

@@ -11,12 +11,12 @@ BEGIN, END = "<!-- written by: make fleet -->", "<!-- /written -->"
 Row = dict[str, Any]
 
 
-def into_page(report: dict[str, Any], page: Path) -> None:
-    """Insert between the markers of the page; without a page, return the tables alone."""
-    text = page.read_text("utf-8") if page.exists() else f"{BEGIN}{END}\n"
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{tables(report)}\n\n{END}{after}", "utf-8")
+def into_page(text: str, page: Path, begin: str = BEGIN) -> None:
+    """Replace what stands between a marker of the page and the next END; without a page, write one with it alone."""
+    before, marker, rest = (page.read_text("utf-8") if page.exists() else f"{begin}{END}\n").partition(begin)
+    if not marker:
+        raise ValueError(f"{page} has no {begin}")
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{END}{rest.partition(END)[2]}", "utf-8")
 
 
 def tables(report: dict[str, Any]) -> str:
@@ -40,7 +40,8 @@ def percent(found: dict[str, float | None]) -> str:
     return f"{100 * mean:.2f}" + ("" if margin is None else f" ± {100 * margin:.2f}")
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]], texts: int) -> str:
+def table(head: Iterable[str], rows: Iterable[Iterable[str]], texts: int) -> str:
+    """Return a table whose first columns are texts, and whose others are numbers."""
     cells = list(head)
     rule = ["---"] * texts + ["---:"] * (len(cells) - texts)
     lines = ["| " + " | ".join(row) + " |" for row in [cells, *map(list, rows)]]
@@ -64,12 +65,12 @@ def _of_fleets(cases: list[Row], rate: str) -> str:
     ]
     head = ("GPUs", "jobs", "kept by", "ETTR, %", "goodput, %", "seeds × days", "faults", "pages")
     told = f"**{rate}: {1_000 * RATES[rate]:.2f} faults in 1,000 node-days**"
-    return f"{told}\n\n{_right(_table(head, rows, 3))}"
+    return f"{told}\n\n{right(table(head, rows, 3))}"
 
 
-def _right(table: str) -> str:
-    """Align columns; the first one has numbers."""
-    return table.replace("\n|---|", "\n|---:|", 1)
+def right(written: str) -> str:
+    """Align the first column of a table as numbers."""
+    return written.replace("\n|---|", "\n|---:|", 1)
 
 
 def _of_losses(cases: list[Row]) -> str:
@@ -80,7 +81,7 @@ def _of_losses(cases: list[Row]) -> str:
         if case["rate"] == "RSC-1" and case["nodes"] == max(c["nodes"] for c in cases if c["nodes"] <= 2_048)
     ]
     head = ("jobs", "kept by", "computed again", "writing checkpoints", "in line", "down")
-    return f"**What was lost on the third fleet at RSC-1's rate, % of all job time**\n\n{_table(head, rows, 2)}"
+    return f"**What was lost on the third fleet at RSC-1's rate, % of all job time**\n\n{table(head, rows, 2)}"
 
 
 def _of_knob(cases: list[Row], knob: str, told: str, spell: Any, note: str) -> str:
@@ -92,7 +93,7 @@ def _of_knob(cases: list[Row], knob: str, told: str, spell: Any, note: str) -> s
             [spell(value), *(percent(by[keeper]["ettr"]) for keeper in KEEPERS), percent(by[NODEHEAL]["goodput"])]
         )
     head = (told, *(f"ETTR, {keeper}" for keeper in KEEPERS), "goodput, nodeheal")
-    return f"{_right(_table(head, rows, 1))}\n\n{note}"
+    return f"{right(table(head, rows, 1))}\n\n{note}"
 
 
 def _optimum() -> str:
@@ -126,12 +127,12 @@ def _of_budget(cases: list[Row]) -> str:
             ]
         )
     head = ("budget, nodes of 128", "% of the pool", f"ETTR, {NODEHEAL}", f"ETTR, {AT_AWS}", "goodput", "pages")
-    return _right(_table(head, rows, 1))
+    return right(table(head, rows, 1))
 
 
 def _of_cloud(cases: list[Row]) -> str:
     rows = [[c["mix"], c["keeper"], percent(c["ettr"]), percent(c["goodput"]), str(c["pages"])] for c in cases]
-    return _table(("jobs", "cloud", "ETTR", "goodput", "pages"), rows, 2)
+    return table(("jobs", "cloud", "ETTR", "goodput", "pages"), rows, 2)
 
 
 def _of_others(cases: list[Row]) -> str:
@@ -142,4 +143,4 @@ def _of_others(cases: list[Row]) -> str:
             BY_HAND: f"a human comes after {case['page_seconds'] / 60:g} min (median)",
         }[case["keeper"]]
         rows.append([case["keeper"], how, percent(case["ettr"]), percent(case["goodput"])])
-    return _table(("kept by", "how", "ETTR", "goodput"), rows, 2)
+    return table(("kept by", "how", "ETTR", "goodput"), rows, 2)
