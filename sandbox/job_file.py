@@ -29,7 +29,7 @@ def write_job_file(script: Script, owner: Owner, directory: Path, folder: Path) 
     """Write the story's job.yaml, in `folder`. `directory`: of its checkpoints; every simulated node sees it."""
     example = yaml.safe_load((EXAMPLES / script.example / "job.yaml").read_text("utf-8"))
     document = {**example, **_of_the_sandbox(script, owner, directory)}
-    del document["hang_seconds"]  # here the ranks' processes share one machine, and no node has a file of its own
+    del document["hang_seconds"]  # a run that stands still is found by its own steps
     file = folder / f"{script.job}.yaml"
     head = f"# examples/{script.example}/job.yaml, with what the sandbox sets.\n"
     file.write_text(head + yaml.safe_dump(document, sort_keys=False, width=120), "utf-8")

@@ -17,6 +17,7 @@ from typing import IO
 import psutil
 
 from nodeheal.agent.runtime import orders
+from nodeheal.contract.names import PROGRESS_VARIABLE
 from nodeheal.contract.vocabulary import SchedulerKind
 from sandbox import processes
 from sandbox.iam import REGION, Credentials
@@ -126,7 +127,7 @@ class Node:
 
     def start(self) -> None:
         """Boot for the first time, at once."""
-        for name in ("logs", "state", "tasks", "ssm", "run", "systemd"):
+        for name in ("logs", "state", "tasks", "ssm", "run", "progress", "systemd"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         os.mkfifo(self._power_switch)
         threading.Thread(target=self._obey_power_switch, name=f"{self.spec.node_id} power", daemon=True).start()
@@ -194,8 +195,11 @@ class Node:
         self, command: Sequence[str], cwd: Path, log: Path, extra: Mapping[str, str] | None = None
     ) -> "subprocess.Popen[bytes] | None":
         """Start a process on the node in its own process group, with its output in `log`. None: the node is down."""
+        variables = {**self.environment(), **(extra or {})}
+        if file := variables.get(PROGRESS_VARIABLE):  # where the mount of a real node's folder leads
+            variables[PROGRESS_VARIABLE] = str(self.progress_folder / Path(file).name)
         with log.open("ab") as output:
-            return self.spawn(command, cwd, {**self.environment(), **(extra or {})}, output, subprocess.STDOUT)
+            return self.spawn(command, cwd, variables, output, subprocess.STDOUT)
 
     def spawn(
         self,
@@ -218,6 +222,11 @@ class Node:
                 stderr=stderr,
                 process_group=0,
             )
+
+    @property
+    def progress_folder(self) -> Path:
+        """Return where the jobs of this node show their steps."""
+        return self.directory / "progress"
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a process on the node, without this machine's settings and credentials."""
@@ -313,6 +322,7 @@ class Node:
             "state_dir": str(self.directory / "state"),
             "orders_dir": str(self.directory / "orders"),
             "checkpoint_dir": str(self.directory / "run"),
+            "progress_dir": str(self.progress_folder),
             "dcgm_drills_file": str(self.directory / "dcgm-drills.json"),
             "address": self.spec.address,
             "accelerators": self.spec.gpus,

@@ -69,6 +69,7 @@ class Script:
     dcgm_value: tuple[int, int] | None = None  # a field and its value, injected into DCGM instead of the kernel line
     breaks: int = 1  # this many nodes show the fault line, beginning with the gang's second
     kills: bool | None = None  # whether ranks die of it; None: by the catalog's action
+    freezes: bool = False  # instead of a fault, the rank on the gang's second node stands still within its own work
     of_host: bool = False  # a persistent fault of the host: on another one it is gone
     example: str = "numpy-trainer"  # the folder of examples/ with this job
     format: CheckpointFormat = CheckpointFormat.numpy  # of its checkpoints

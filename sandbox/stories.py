@@ -327,6 +327,17 @@ STORIES: dict[str, Named] = {
             expects=_expects(Ending.RECOVERED, True, True, RECOVERED),
         ),
     ),
+    "hung-collective": Named(
+        "a rank stands still, and nothing says so: it is named within a minute, and the job starts again",
+        Script(
+            "the rank stands still within its own work (SIGSTOP); nothing is logged",
+            Family.host,
+            names.TRAINING_HANG,
+            freezes=True,
+            kills=False,
+            steps=400,
+        ),
+    ),
     "paused": Named(
         "an operator has paused the pool; nodeheal only tells",
         fallen(

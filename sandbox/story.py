@@ -24,6 +24,7 @@ from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.recovery.incident import History, Incident
 from sandbox.client import NodeHandle, Sandbox
+from sandbox.frozen_rank import freeze_rank
 from sandbox.job_file import NotSubmitted, submit, typed, write_job_file
 from sandbox.node import TOOLS
 from sandbox.processes import NODE_MARK
@@ -178,12 +179,15 @@ class Story:
         """Break the second node of the gang first: rank 0, which writes the story's progress, runs on the first."""
         told, victim = self.told, self._handles[1]
         told.broken = victim.node_id
-        told.fault_at = self._inject_into_dcgm(victim) if self.script.dcgm_value else self._inject(victim)
+        if self.script.freezes:
+            told.fault_at = freeze_rank(victim.directory)
+        else:
+            told.fault_at = self._inject_into_dcgm(victim) if self.script.dcgm_value else self._inject(victim)
         for other in [handle for handle in self._handles if handle is not victim][: self.script.breaks - 1]:
             self._inject(other)
         assert told.training is not None
         told.step_at_fault = told.training.read().step_at(told.fault_at)
-        where = "" if self.script.dcgm_value else "'s kernel log"
+        where = "" if self.script.dcgm_value or self.script.freezes else "'s kernel log"
         self._line(told.fault_at, "fault", f"{victim.node_id}{where}: {self.script.fault_line}")
 
     def break_again(self, line: str) -> None:
@@ -284,8 +288,9 @@ class Story:
         expected, subject = self.script.expected, f"[nodeheal] {self.script.job}"
         started, finished = f"{subject} has started", f"{subject} has finished"
         stopped = (f"{subject} has stopped",) if self._was_isolated else ()
+        hung = (f"{subject} seems to hang",) if self.script.freezes else ()
         if expected.restarts:
-            return (started, *stopped, f"{subject} runs again", finished)
+            return (started, *hung, *stopped, f"{subject} runs again", finished)
         return (started, finished) if expected.finishes else (started, *stopped, f"{subject} is down")
 
     @property

@@ -2,7 +2,7 @@
 
 It behaves as a real job does where recovery is concerned: the same result however often it is interrupted, atomic
 checkpoints, a resume from the newest valid one, one more checkpoint when the node asks for it or the job is stopped,
-and a prompt end on SIGTERM. Python and NumPy are all it needs.
+and a prompt end on SIGTERM. Python, NumPy and nodeheal/progress.py are all it needs.
 
 Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, NODEHEAL_JOB, NODEHEAL_RUN, NODEHEAL_CHECKPOINT_DIR,
 NODEHEAL_PROGRESS_FILE, and TRAINER_* for the options.
@@ -30,6 +30,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nodeheal import progress
 
 Vector = NDArray[np.float64]
 
@@ -310,13 +312,6 @@ def _keep_no_books(**what: object) -> None:
     """Progress of every rank but 0."""
 
 
-def show_step(taken: int) -> None:
-    """Tell the node's agent that the job moves, and how far; nodeheal names the file. nodeheal.progress shows more."""
-    if file := os.environ.get("NODEHEAL_PROGRESS_FILE"):
-        with contextlib.suppress(OSError):  # not mounted: training goes on unwatched
-            Path(file).write_text(json.dumps({"step": taken}), encoding="utf-8")
-
-
 def train(options: Options) -> None:
     """Train to the last step, from wherever the last run came to."""
     gang = Gang(options)
@@ -335,15 +330,18 @@ def train(options: Options) -> None:
     logger.info("run %s goes on from step %s of %s", options.run, first, options.steps)
     if listener is not None:
         listener.start()
+    shown = progress.Progress()
+    shown.ready()
     for step in range(first + 1, options.steps + 1):
         began = time.monotonic()
-        show_step(step - 1)
         loss, gradient = loss_and_gradient(parameters, step, options.rank)
+        shown.waits()
         mean = gang.mean(np.concatenate([[loss], gradient]))
         parameters = parameters - LEARNING_RATE * mean[1:]
         if listener is not None:
             listener.took(step, parameters, is_due=step % options.checkpoint_every == 0 or step == options.steps)
         note(step=step, loss=float(mean[0]))
+        shown.step(step, loss=float(mean[0]))
         if step % options.checkpoint_every == 0 or step == options.steps:
             logger.info("step %s of %s, loss %.4f", step, options.steps, mean[0])
         time.sleep(max(0.0, options.step_seconds - (time.monotonic() - began)))

@@ -68,6 +68,7 @@ PATHS = {
     "two-faults": HEALED,
     "two-nodes": [],  # of each of the two, and in whatever order: see SIDE_BY_SIDE
     "tasks-of-others": HEALED,
+    "hung-collective": ["Freeze evidence", "Stop gang", "Launch gang", "End incident", "Recovered"],
     "paused": [*HEALED[7:8], "Observed only"],
     "stale-event": HEALED,
 }
@@ -112,6 +113,7 @@ RESULTS = {
     "breaker-open": done("WAIT"),
     "two-faults": REBOOTED,
     "tasks-of-others": REBOOTED,
+    "hung-collective": done("FREEZE_EVIDENCE", "RESTART_WORKLOAD"),
     "paused": [],
     "stale-event": REBOOTED,
 }

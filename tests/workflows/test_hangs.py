@@ -253,6 +253,15 @@ def test_stacks_are_saved_before_the_gang_is_stopped() -> None:
     assert [name for verb, name in it.commands if verb == "freeze-evidence"] == [A]
 
 
+def test_the_file_of_a_run_that_has_ended_hangs_nothing() -> None:
+    it = JobCluster(hang_seconds=600)
+    it.happenings = [finishes]
+    it.submit()
+    it.clock.advance(700)
+
+    assert (report(it, A), incidents(it)) == (Ingested.HISTORY, [])
+
+
 def stands_still(it: JobCluster) -> None:
     """For five minutes both nodes say so, and B is a step behind; two sweeps look at it."""
     for _ in range(2):

@@ -189,8 +189,10 @@ def without_choices(walked: Walk) -> list[str]:
 
 
 def test_every_story_is_played() -> None:
-    """Apart from the one whose fault is no XID: after its report it goes the path of fixed-by-reboot."""
-    assert {*PLAYED, "two-nodes", "dcgm-policy"} == STORIES.keys()
+    """Apart from those whose fault is no XID: after its report dcgm-policy goes the path of fixed-by-reboot, and a run
+    that hangs that of test_hangs.py.
+    """
+    assert {*PLAYED, "two-nodes", "dcgm-policy", "hung-collective"} == STORIES.keys()
 
 
 @pytest.mark.parametrize("name", PLAYED)

@@ -17,12 +17,14 @@ _ONE_MOMENT = timedelta(minutes=10)  # agents look every 30 s, and a bus that re
 def why_not_of_this_run(event: HealthEvent, node: Node, ports: Ports) -> str:
     """Returns why a reported hang concerns no run on this node. Empty: it does, or it is no hang.
 
-    The files of a killed run stay on its node and never change, whatever runs there now.
+    The files of a run that has ended stay on its node and never change, whatever runs there now.
     """
     job_id, run = _whose(event)
     if not job_id:
         return ""
     job = ports.jobs.get(job_id)
+    if job is not None and job.is_over:
+        return f"of {job_id}, which is over"
     if job is not None and run and run != str(job.current_run):
         return f"of run {run} of {job_id}, which is over"
     if job is not None and not _is_member(event.node_id, job_id, job.current_run, ports):
