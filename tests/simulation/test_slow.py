@@ -8,6 +8,8 @@ from bench.fleet import slow
 from bench.fleet.runs import ROOT
 from bench.fleet.slow import PUBLISHED, UNTIL_RESTART, in_proportion, lost, slow_minutes, stopped_minutes, tables
 from bench.fleet.tables import BEGIN, END, into_page
+from nodeheal.agent.runtime.trainings import STALL_SECONDS
+from nodeheal.agent.transport.heartbeat_thread import STALL_LOOK_SECONDS
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from stacks.rules import SWEEP_EVERY
 
@@ -58,12 +60,14 @@ def test_a_rate_that_nobody_publishes_has_no_row() -> None:
     assert "Llama 3" not in slow_nodes
 
 
-def test_a_hang_is_announced_after_the_limit_a_heartbeat_and_a_sweep() -> None:
+def test_a_hang_is_seen_after_its_limit_and_two_looks_and_a_loss_after_a_heartbeat_and_a_sweep() -> None:
     policy = RecoveryPolicy()
+    assert policy.slow_jobs.hang_seconds == STALL_SECONDS
 
-    seconds = policy.slow_jobs.hang_seconds + policy.silence.heartbeat_seconds + SWEEP_EVERY.to_seconds()
+    seconds = policy.slow_jobs.hang_seconds + 2 * STALL_LOOK_SECONDS
 
-    assert seconds == slow.HANG_ANNOUNCED * 60
+    assert seconds < slow.HANG_SEEN * 60
+    assert policy.silence.heartbeat_seconds + SWEEP_EVERY.to_seconds() == slow.NO_NUMBER_SEEN * 60
 
 
 def test_the_page_has_the_tables() -> None:
