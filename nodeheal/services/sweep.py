@@ -11,6 +11,7 @@ from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
 from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.fleet.pool import Census
+from nodeheal.domain.fleet.running_jobs import RunningJobs
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.ports import Ports
@@ -61,6 +62,7 @@ class Swept:
     new_nodes: list[str] = field(default_factory=list)  # that are diagnosed before they serve
     jobs: list[str] = field(default_factory=list)  # whose start was lost, or that left marks behind
     slow_jobs: list[str] = field(default_factory=list)  # whose owner was told how they train
+    running_jobs: dict[str, RunningJobs] = field(default_factory=dict)  # of each pool; none where nobody could look
     ranks: list[str] = field(default_factory=list)  # tasks whose new state no event had reported
     left_waiting: list[str] = field(default_factory=list)  # pools that the next run begins with: the time was up
     storms: list[str] = field(default_factory=list)  # minutes in which more happened than was sent
@@ -98,7 +100,8 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     except UNTRUE as error:
         done.broken.append(error)
     try:
-        done.slow_jobs = look_at_training(pools, heartbeats, ports, policy.slow_jobs)
+        look = look_at_training(pools, heartbeats, ports, policy.slow_jobs)
+        done.slow_jobs, done.running_jobs = look.announced, look.running
     except NotAccepted as error:
         done.unfinished = str(error)
     except UNTRUE as error:

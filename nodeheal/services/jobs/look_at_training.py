@@ -1,28 +1,41 @@
 """Looks at how every run trains, notes what is wrong, and tells its owner. Nothing is done with its nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from nodeheal.contract.names import JOB_NEWS
 from nodeheal.contract.training import NodeTraining
 from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.fleet.running_jobs import RunningJobs
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.jobs.job_findings import due, job_findings, noted
+from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, due, job_findings, noted
 from nodeheal.domain.policy.policy_models import SlowJobs
 from nodeheal.ports import Ports
 from nodeheal.services.notify.compose_training import compose_training
 
 
+@dataclass
+class TrainingLook:
+    """What a look has come to. `announced`: jobs whose owner was told; `running`: the jobs of each pool, counted."""
+
+    announced: list[str] = field(default_factory=list)
+    running: dict[str, RunningJobs] = field(default_factory=dict)
+
+
 def look_at_training(
     pools: Sequence[str], newest: Mapping[str, Heartbeat], ports: Ports, limits: SlowJobs
-) -> list[str]:
-    """Return the jobs whose owner was told. Safe to repeat: a finding is told once a run. Without heartbeats nothing is
-    known, and nobody is told anything.
+) -> TrainingLook:
+    """Look at all running jobs. Safe to repeat: a finding is told once a run. Without heartbeats nothing is known:
+    nobody is told anything, and nothing is counted.
     """
+    look = TrainingLook()
     if not limits.enabled or not newest:
-        return []
-    running = (pair for pool in pools for pair in _running(pool, ports))
-    return [job.job_id for job, run in running if _look_at(job, run, newest, ports, limits)]
+        return look
+    for pool in pools:
+        look.running[pool] = RunningJobs()
+        for job, run in _running(pool, ports):
+            look.running[pool] += _look_at(job, run, newest, ports, limits, look)
+    return look
 
 
 def trainings_of(run: Run, newest: Mapping[str, Heartbeat]) -> dict[str, NodeTraining]:
@@ -39,15 +52,27 @@ def _running(pool: str, ports: Ports) -> Iterator[tuple[Job, Run]]:
             yield job, run
 
 
-def _look_at(job: Job, run: Run, newest: Mapping[str, Heartbeat], ports: Ports, limits: SlowJobs) -> bool:
-    """Whether its owner was told of something. The email comes first: one sent again is folded by its key."""
+def _look_at(
+    job: Job, run: Run, newest: Mapping[str, Heartbeat], ports: Ports, limits: SlowJobs, look: TrainingLook
+) -> RunningJobs:
+    """Return the job, counted. What is not heard of may be what is wrong, and silence is another fault: until then it
+    stays as it was judged last.
+    """
     now = ports.clock()
     fresh = {node_id: beat for node_id, beat in newest.items() if not beat.is_missed(now)}
+    trainings, known = trainings_of(run, fresh), ports.job_findings.of(job.job_id, run.number)
     if any(task.node_id not in fresh for task in run.tasks):
-        return False  # what is not heard of may be what is wrong, and silence is another fault
+        return RunningJobs(shown=bool(trainings), with_findings=any(each.is_open for each in known))
     seconds_up = (now - (run.running_since or now)).total_seconds()
-    findings = job_findings(job, run, trainings_of(run, fresh), seconds_up, limits)
-    known = ports.job_findings.of(job.job_id, run.number)
+    findings = job_findings(job, run, trainings, seconds_up, limits)
+    if _note(job, run, findings, known, ports):
+        look.announced.append(job.job_id)
+    return RunningJobs(shown=bool(trainings), with_findings=bool(findings))
+
+
+def _note(job: Job, run: Run, findings: Sequence[JobFinding], known: Sequence[NotedFinding], ports: Ports) -> bool:
+    """Whether its owner was told of something. The email comes first: one sent again is folded by its key."""
+    now = ports.clock()
     changes = noted(findings, known, now)
     for change in changes:
         ports.job_findings.note(change)
