@@ -4,6 +4,7 @@ from nodeheal.contract import metrics
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Awaited
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.review.fleet_good import FleetGood
 from nodeheal.domain.review.measures import Measure
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.pool_size import slots_of
@@ -17,9 +18,13 @@ def measure_pools(done: Swept, ports: Ports, policy: RecoveryPolicy) -> list[Mea
         measures.append(Measure(metrics.SLOTS_HELD, len(ports.pools.holders(pool)), (pool,)))
         if pool in done.counted:
             measures.append(Measure(metrics.SLOTS_LIMIT, slots_of(pool, ports, policy).total, (pool,)))
-        if jobs := done.running_jobs.get(pool):
+        jobs = done.running_jobs.get(pool)
+        if jobs is not None:
             measures.append(Measure(metrics.JOBS_SHOWING_STEPS, jobs.shown, (pool,)))
             measures.append(Measure(metrics.JOBS_WITH_FINDINGS, jobs.with_findings, (pool,)))
+        good = FleetGood(done.accelerators.get(pool), jobs).percent
+        if good is not None:
+            measures.append(Measure(metrics.FLEET_GOOD, good, (pool,)))
         standing += len(ports.operations.queued(pool_line(Awaited.BUDGET, pool)))
         is_open += ports.pools.get(pool).is_tripped
     return [*measures, Measure(metrics.IN_LINE, standing), Measure(metrics.BREAKERS_OPEN, is_open)]

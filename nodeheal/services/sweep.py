@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from nodeheal.contract.names import INCIDENT_ESCALATED
 from nodeheal.contract.vocabulary import IncidentState, Provider
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
+from nodeheal.domain.fleet.availability import count_accelerators
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
 from nodeheal.domain.fleet.node import ABSENT
@@ -25,7 +27,7 @@ from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.notify.compose_records_back import compose_records_back
 from nodeheal.services.notify.deliver_notification import report_storm
 from nodeheal.services.operators.take_orders import take_orders
-from nodeheal.services.recovery.pool_size import LARGE_POOL, census_of, count, note_size
+from nodeheal.services.recovery.pool_size import LARGE_POOL, census_of, count, note_running_jobs, note_size
 from nodeheal.services.recovery.queue import wake_after_reset, wake_for_free_slots
 from nodeheal.services.send_digests import announce_digests
 
@@ -72,6 +74,7 @@ class Swept:
     broken: list[Exception] = field(default_factory=list)  # what looking after jobs met, once all else was done
     unfinished: str = ""
     counted: dict[str, int] = field(default_factory=dict)  # the nodes of each pool that was looked over whole
+    accelerators: dict[str, AcceleratorCount] = field(default_factory=dict)  # of the same pools
 
 
 def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
@@ -102,6 +105,8 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     try:
         look = look_at_training(pools, heartbeats, ports, policy.slow_jobs)
         done.slow_jobs, done.running_jobs = look.announced, look.running
+        for pool, jobs in look.running.items():
+            note_running_jobs(pool, jobs, ports)
     except NotAccepted as error:
         done.unfinished = str(error)
     except UNTRUE as error:
@@ -171,12 +176,13 @@ def _count(
         return place
     if not before.states and not place.after and len(liveness_page) < LARGE_POOL:
         done.counted[pool] = count(node_liveness.state for node_liveness in liveness_page)
+        done.accelerators[pool] = count_accelerators(liveness_page, ports.clock())
         note_size(pool, done.counted[pool], ports)
         return place
     census = before + census_of(liveness_page, ports)
     if place.after:
         return replace(place, counted=census)
-    done.counted[pool] = census.size
+    done.counted[pool], done.accelerators[pool] = census.size, census.accelerators
     note_size(pool, census.size, ports, census)
     return place
 

@@ -174,6 +174,14 @@ def test_jobs_are_counted_by_pool_with_those_that_show_steps_and_those_with_find
     assert without_a_step["demo"] == RunningJobs(with_findings=1)
 
 
+def test_a_job_counts_with_what_its_ranks_take_together(world: Ports) -> None:
+    job = world.jobs.get("llama")
+    assert job is not None
+    assert world.jobs.save(replace(job, accelerators=8))
+
+    assert counted(world, heartbeats(world, STANDS))["demo"] == RunningJobs(1, 1, accelerators=24)
+
+
 def test_a_run_that_is_not_judged_keeps_its_finding_in_the_count(world: Ports) -> None:
     look(world, STANDS)
 
@@ -239,7 +247,10 @@ def test_a_sweep_looks_at_training_by_the_heartbeats_that_it_has_read(world: Por
         world.heartbeats.beats[beat.who] = beat  # type: ignore[attr-defined]
     world.nodes.save(node("mi-0"))  # its pool is one of the fleet
 
-    assert sweep(world, ACT).slow_jobs == ["llama"]
+    done = sweep(world, ACT)
+
+    assert done.slow_jobs == ["llama"]
+    assert done.running_jobs == {"demo": RunningJobs(1, 1)} == {"demo": world.pools.get("demo").running_jobs}
 
 
 # The email

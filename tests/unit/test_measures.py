@@ -20,6 +20,7 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, DecideRequest
 from nodeheal.contract.vocabulary import Action, Awaited, Escalation, Family, NodeState, Outcome, VerbName, Verdict
 from nodeheal.domain.faults.catalog import ANY_CODE, catalog
+from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
 from nodeheal.domain.fleet.running_jobs import RunningJobs
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.decision_context import accelerator_scope, node_scope
@@ -230,13 +231,19 @@ def test_the_limit_of_a_pool_that_was_not_looked_over_whole_is_not_guessed(monke
 def test_running_jobs_are_counted_by_pool_and_not_where_nobody_has_looked() -> None:
     ports = memory_ports()
     ports.nodes.save(node("mi-1"))
-    looked = Swept(running_jobs={"demo": RunningJobs(shown=3, with_findings=1)})
+    jobs = RunningJobs(shown=3, with_findings=1, accelerators=32, as_usual=24)
+    looked = Swept(running_jobs={"demo": jobs}, accelerators={"demo": AcceleratorCount(40, 32)})
 
-    assert (
-        values(measure_pools(looked, ports, ACT)).items()
-        >= {"JobsShowingSteps/demo": 3, "JobsWithFindings/demo": 1}.items()
-    )
-    assert not any(name.startswith("Jobs") for name in values(measure_pools(Swept(), ports, ACT)))
+    known = values(measure_pools(looked, ports, ACT))
+    uncounted = values(measure_pools(Swept(running_jobs={"demo": jobs}), ports, ACT))
+
+    assert (known["JobsShowingSteps/demo"], known["JobsWithFindings/demo"], known["FleetGood/demo"]) == (3, 1, 60.0)
+    assert known.keys() - uncounted.keys() == {"FleetGood/demo"}
+    assert known.keys() - values(measure_pools(Swept(), ports, ACT)).keys() == {
+        "FleetGood/demo",
+        "JobsShowingSteps/demo",
+        "JobsWithFindings/demo",
+    }
 
 
 # On the way to CloudWatch ---------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from nodeheal.contract.names import JOB_NEWS
 from nodeheal.contract.training import NodeTraining
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.fleet.running_jobs import RunningJobs
+from nodeheal.domain.fleet.running_jobs import RunningJobs, count_job
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, due, job_findings, noted
 from nodeheal.domain.policy.policy_models import SlowJobs
@@ -60,14 +60,16 @@ def _look_at(
     """
     now = ports.clock()
     fresh = {node_id: beat for node_id, beat in newest.items() if not beat.is_missed(now)}
+    accelerators = job.accelerators * len(run.tasks)
     trainings, known = trainings_of(run, fresh), ports.job_findings.of(job.job_id, run.number)
     if any(task.node_id not in fresh for task in run.tasks):
-        return RunningJobs(shown=bool(trainings), with_findings=any(each.is_open for each in known))
+        is_wrong = any(each.is_open for each in known)
+        return count_job(accelerators, is_shown=bool(trainings), has_findings=is_wrong)
     seconds_up = (now - (run.running_since or now)).total_seconds()
     findings = job_findings(job, run, trainings, seconds_up, limits)
     if _note(job, run, findings, known, ports):
         look.announced.append(job.job_id)
-    return RunningJobs(shown=bool(trainings), with_findings=bool(findings))
+    return count_job(accelerators, is_shown=bool(trainings), has_findings=bool(findings))
 
 
 def _note(job: Job, run: Run, findings: Sequence[JobFinding], known: Sequence[NotedFinding], ports: Ports) -> bool:
