@@ -11,4 +11,4 @@ def handler(event: Event, context: object) -> None:
     """One run over what there is to look over."""
     done = sweep(ports(), policy())
     logger().info("swept", extra={"swept": asdict(done)})
-    emit(lambda: measure_pools(done.counted, ports(), policy()))
+    emit(lambda: measure_pools(done, ports(), policy()))

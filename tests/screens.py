@@ -32,6 +32,8 @@ from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import short_id
+from nodeheal.services.jobs.look_at_training import look_at_training
+from nodeheal.services.recovery.pool_size import note_running_jobs
 from stacks.settings import REPOSITORY
 from tests.emails import ADA
 from tests.support.builders import behave_as, node, xid
@@ -141,12 +143,15 @@ def screens(columns: int = COLUMNS) -> list[Screen]:
     def look(it: JobCluster) -> None:
         it.clock.advance(120)
         _beat(it)
+        _count_jobs(it)
         reports_hardware(it.ports, NODES[1])
         for command, about in (*LOOK, *ACTS):
             command = command.format(recovered=short_id(it.recovered[0]))
             found.append(Screen(command, about, shown(command, columns)))
 
     def look_while_it_asks(request: StepRequest) -> None:
+        _beat(it)
+        _count_jobs(it)
         for command, about in WAITING:
             command = command.format(waiting=short_id(request.incident_id))
             found.append(Screen(command, about, shown(command, columns)))
@@ -196,8 +201,10 @@ def _failed(it: JobCluster) -> Job:
 
 
 def _cluster(patches: ExitStack, policy: RecoveryPolicy = POOL) -> JobCluster:
-    it = _Cluster(owner=ADA, steps=4_000, checkpoints={"directory": "/fsx/llama"}, policy=policy)
-    it.ports.nodes.save(replace(node(SPARE), is_spare=True))
+    it = _Cluster(owner=ADA, steps=4_000, accelerators=8, checkpoints={"directory": "/fsx/llama"}, policy=policy)
+    for name in NODES:
+        it.ports.nodes.save(replace(it.node(name), accelerators=8))
+    it.ports.nodes.save(node(SPARE, is_spare=True, accelerators=8))
     trainer = TaskDefinition("trainer:7", (Container("trainer", 8),))
     definitions = MemoryTaskDefinitions({"trainer": trainer, "trainer:1": trainer, "trainer:7": trainer})
     behave_as(it.ports, definitions=definitions, job_logs=MemoryJobLogs(definitions))
@@ -238,6 +245,12 @@ def _beat(it: JobCluster) -> None:
         at = it.clock() - timedelta(seconds=20)
         beat = Heartbeat(f"role:{one.node_id}", one.boot_id, at, 60.0, trainings=trainings)
         it.ports.heartbeats.beats[beat.who] = beat  # type: ignore[attr-defined]
+
+
+def _count_jobs(it: JobCluster) -> None:
+    """As a sweep does."""
+    look = look_at_training(["demo"], it.ports.heartbeats.newest(), it.ports, it.policy)
+    note_running_jobs("demo", look.running["demo"], it.ports)
 
 
 def _not_there(table: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from nodeheal.api.views import (
     AskedRow,
     BreakerView,
     FailedJobRow,
+    FleetGoodRow,
     FleetView,
     JobRow,
     LastDay,
@@ -21,17 +23,18 @@ from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import ActKind, Awaited, IncidentState
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.fleet.pause import Pauses
-from nodeheal.domain.fleet.pool import Census
+from nodeheal.domain.fleet.pool import Census, Pool
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.review.fleet_good import FleetGood
 from nodeheal.domain.review.review import is_job_seen_to, state_word, title_of
 from nodeheal.operations.questions import find_question
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_troubles import needed_of_operators
 from nodeheal.services.operators.review_incidents import list_incidents, review_incident
-from nodeheal.services.recovery.pool_size import last_census, slots_of
+from nodeheal.services.recovery.pool_size import last_census, last_running_jobs, slots_of
 
 LOOKED_BACK = timedelta(days=30)
 FAILED_LOOKED_BACK = timedelta(days=7)  # by their submission
@@ -41,17 +44,34 @@ REVIEWED_AT_MOST = 50  # incidents of the last day whose lost hours are summed u
 UNENDED = (IncidentState.OPEN, IncidentState.WAITING)
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """A pool's record, and its nodes as they were counted, now or at `counted_at`."""
+
+    record: Pool
+    census: Census | None
+    counted_at: datetime | None
+
+
+def _counted(name: str, ports: Ports) -> _Counted:
+    record = ports.pools.get(name)
+    return _Counted(record, *last_census(record, ports))
+
+
 def pool(name: str, pauses: Pauses, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolRow:
     """Return one pool, measured by this policy. `jobs`: those to count, of any pool."""
-    now, record = ports.clock(), ports.pools.get(name)
-    census, counted_at = last_census(record, ports)
+    return _pool_row(_counted(name, ports), pauses, ports, policy, jobs)
+
+
+def _pool_row(counted: _Counted, pauses: Pauses, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job]) -> PoolRow:
+    now, name, record, census = ports.clock(), counted.record.name, counted.record, counted.census
     slots = slots_of(name, ports, policy, census.size) if census is not None else None
     nodes, pause = census or Census(), pauses.of_pool(name, now)
     return PoolRow(
         pool=name,
         mode=policy.pool(name).mode.value,
         size=census.size if census is not None else None,
-        counted_at=counted_at,
+        counted_at=counted.counted_at,
         nodes=dict(nodes.states),
         availability=dict(nodes.availability),
         spares=nodes.spares,
@@ -97,10 +117,12 @@ def fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> FleetVi
     deadlines = dict(_deadlines(under_way, ports))
     asked = [incident for incident in under_way if incident.incident_id in deadlines]
     pauses = ports.pauses.read()
-    pools = tuple(pool(name, pauses, ports, policy, jobs) for name in names)
+    counted = [_counted(name, ports) for name in names]
+    pools = tuple(_pool_row(each, pauses, ports, policy, jobs) for each in counted)
     return FleetView(
         at=now,
         records_lost_since=ports.epoch.read().lost_since,
+        good=_good(counted, ports),
         pools=pools,
         todo=(
             *(_answer(incident, deadlines[incident.incident_id]) for incident in asked),
@@ -126,6 +148,26 @@ def fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> FleetVi
             )
             for job in jobs
         ),
+    )
+
+
+def _good(pools: Sequence[_Counted], ports: Ports) -> FleetGoodRow:
+    """Nothing is read for it: the sweep has written down how jobs train with the records of the pools."""
+    each = (
+        FleetGood(pool.census.accelerators if pool.census else None, last_running_jobs(pool.record, ports))
+        for pool in pools
+    )
+    good = sum(each, FleetGood())
+    nodes, jobs = good.nodes, good.jobs
+    return FleetGoodRow(
+        percent=good.percent,
+        in_service=good.in_service,
+        as_usual=good.as_usual,
+        accelerators=nodes.accelerators if nodes else None,
+        accelerators_in_service=nodes.in_service if nodes else None,
+        accelerators_of_jobs=jobs.accelerators if jobs else None,
+        accelerators_as_usual=jobs.as_usual if jobs else None,
+        accelerators_not_shown=jobs.not_shown if jobs else None,
     )
 
 

@@ -48,6 +48,23 @@ class PoolRow(View):
     jobs: dict[JobState, int]
 
 
+class FleetGoodRow(View):
+    """How good the pools are, in percent, and the parts: `in_service` of all accelerators, times `as_usual` of those
+    that running jobs take. None: it is not known, or there are none.
+
+    `accelerators_not_shown`: of the jobs that count as usual and show no steps.
+    """
+
+    percent: float | None
+    in_service: float | None
+    as_usual: float | None
+    accelerators: int | None
+    accelerators_in_service: int | None
+    accelerators_of_jobs: int | None
+    accelerators_as_usual: int | None
+    accelerators_not_shown: int | None
+
+
 class IncidentRow(View):
     """An incident. `word`: how it stands, as lists print and take it. `doing`: the step that runs, or what it waits
     for, in words; empty: it has ended. `summary`: None before its end.
@@ -166,6 +183,7 @@ class FleetView(View):
 
     at: Time
     records_lost_since: Time | None  # the table was restored to then, and nodeheal does nothing
+    good: FleetGoodRow
     pools: tuple[PoolRow, ...]
     todo: tuple[Todo, ...]
     asked: tuple[AskedRow, ...]

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from nodeheal.api.views import FleetView, IncidentRow, JobRow, PoolRow, Todo, TodoKind
+from nodeheal.api.views import FleetGoodRow, FleetView, IncidentRow, JobRow, PoolRow, Todo, TodoKind
 from nodeheal.cli.say import age, clean, wrapped
 from nodeheal.cli.table import fitted
 from nodeheal.contract.vocabulary import ActKind, Availability
 from nodeheal.domain.fleet.availability import HELD, OUT
-from nodeheal.domain.humanize import counted
+from nodeheal.domain.humanize import counted, in_percent
 from nodeheal.domain.recovery.incident import short_id
 
 POOL_HEAD = ("POOL", "MODE", "NODES", "FREE", "BUSY", "HELD", "PROB", "OUT", "SPARE", "BUDGET", "BREAKER", "NOTE")
@@ -21,6 +21,7 @@ def as_lines(view: FleetView, width: int | None) -> list[str]:
     lines = _stopped(view, width)
     if not view.pools:
         return [*lines, "No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."]
+    lines += [part for line in good_lines(view.good) for part in wrapped(line, width or 0)]
     lines += _table(POOL_HEAD, [pool_cells(row, view.at) for row in view.pools], width)
     lines += [part for line in why_extra(view.pools) for part in wrapped(line, width or 0)]
     lines += ["", *_waiting(view, width), *wrapped(last_day_text(view), width or 0)]
@@ -38,6 +39,30 @@ def _stopped(view: FleetView, width: int | None) -> list[str]:
     since = f"{view.records_lost_since:%Y-%m-%d %H:%M:%S} UTC"
     sentence = f"nodeheal does nothing: its table was restored, and knows nothing of what was done since {since}."
     return [*wrapped(sentence, width or 0), "  nodeheal reconcile --dry-run", ""]
+
+
+def good_lines(good: FleetGoodRow) -> list[str]:
+    """One number for the fleet and the parts that it is the product of, so that a person sees which pulls it down."""
+    if good.accelerators == 0:
+        return []
+    return [f"Fleet good: {in_percent(good.percent)}", f"  {_in_service(good)}", f"  {_as_usual(good)}", ""]
+
+
+def _in_service(good: FleetGoodRow) -> str:
+    if good.in_service is None:
+        return "accelerators in service: not known until the sweep has counted a large pool"
+    of = f"{good.accelerators_in_service:,} of {good.accelerators:,}"
+    return f"{in_percent(good.in_service)} of accelerators are in service: {of}"
+
+
+def _as_usual(good: FleetGoodRow) -> str:
+    if good.accelerators_of_jobs is None:
+        return "how jobs train: not known, since nobody has looked for ten minutes"
+    if good.as_usual is None:
+        return "no running job takes accelerators"
+    not_shown = f", {good.accelerators_not_shown:,} of them without steps" if good.accelerators_not_shown else ""
+    of = f"{good.accelerators_as_usual:,} of {good.accelerators_of_jobs:,}{not_shown}"
+    return f"{in_percent(good.as_usual)} of those of running jobs train as usual: {of}"
 
 
 def pool_cells(row: PoolRow, now: datetime) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from nodeheal.api.views import TodoKind
 from nodeheal.console.roles import AnyAct, OwnAct
 from nodeheal.contract.vocabulary import ActKind, Availability, Awaited
 from nodeheal.domain.fleet.availability import HELD, OUT
-from nodeheal.domain.humanize import counted, lasting
+from nodeheal.domain.humanize import counted, in_percent, lasting
 from nodeheal.domain.recovery.incident import short_id
 from nodeheal.domain.review.review import AWAITED
 
@@ -222,6 +222,7 @@ def environment() -> Environment:
         moment=lambda text: datetime.fromisoformat(text) if text else None,
         mode=lambda mode: _MODES.get(mode, mode),
         number=_number,
+        percent=in_percent,
         query=urlencode,
         short=short_id,
         shares=_shares,

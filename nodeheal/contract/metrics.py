@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nodeheal.contract import names
 
-COUNT, SECONDS = "Count", "Seconds"
+COUNT, SECONDS, PERCENT = "Count", "Seconds", "Percent"
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,9 @@ FAULT_TO_JOB_RUNNING = Metric("FaultToJobRunning", "from the fault until its job
 # State, each minute
 SLOTS_HELD = Metric("BudgetSlotsHeld", "nodes that hold a slot of the disruption budget", ("Pool",))
 SLOTS_LIMIT = Metric("BudgetSlotsLimit", "slots that the budget has", ("Pool",))
+JOBS_SHOWING_STEPS = Metric("JobsShowingSteps", "running jobs that show steps", ("Pool",))
+JOBS_WITH_FINDINGS = Metric("JobsWithFindings", "running jobs of which something is wrong", ("Pool",))
+FLEET_GOOD = Metric("FleetGood", "accelerators in service, times those that train as usual", ("Pool",), PERCENT)
 IN_LINE = Metric("IncidentsInLine", "incidents that wait for a slot, in all pools")
 BREAKERS_OPEN = Metric("BreakersOpen", "pools whose breaker is open")
 

@@ -21,6 +21,11 @@ def all_of(number: int, whose: str = "") -> str:
     return " ".join(filter(None, ["both" if number == 2 else "all", whose, "" if number == 2 else str(number)]))
 
 
+def in_percent(share: float | None) -> str:
+    """Return a share that is given in percent as text; `?` where it is not known."""
+    return "?" if share is None else f"{share:g} %"
+
+
 def lasting(length: timedelta | float, *, is_short: bool = False) -> str:
     """Returns a duration, given as such or in seconds: `1.5 s`, `45 s`, `3 min 20 s`, `5 h 10 min`, `2 d 3 h`.
 

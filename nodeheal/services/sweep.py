@@ -7,10 +7,13 @@ from datetime import datetime, timedelta
 from nodeheal.contract.names import INCIDENT_ESCALATED
 from nodeheal.contract.vocabulary import IncidentState, Provider
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
+from nodeheal.domain.fleet.availability import count_accelerators
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
 from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.fleet.pool import Census
+from nodeheal.domain.fleet.running_jobs import RunningJobs
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.ports import Ports
@@ -24,7 +27,7 @@ from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.notify.compose_records_back import compose_records_back
 from nodeheal.services.notify.deliver_notification import report_storm
 from nodeheal.services.operators.take_orders import take_orders
-from nodeheal.services.recovery.pool_size import LARGE_POOL, census_of, count, note_size
+from nodeheal.services.recovery.pool_size import LARGE_POOL, census_of, count, note_running_jobs, note_size
 from nodeheal.services.recovery.queue import wake_after_reset, wake_for_free_slots
 from nodeheal.services.send_digests import announce_digests
 
@@ -61,6 +64,7 @@ class Swept:
     new_nodes: list[str] = field(default_factory=list)  # that are diagnosed before they serve
     jobs: list[str] = field(default_factory=list)  # whose start was lost, or that left marks behind
     slow_jobs: list[str] = field(default_factory=list)  # whose owner was told how they train
+    running_jobs: dict[str, RunningJobs] = field(default_factory=dict)  # of each pool; none where nobody could look
     ranks: list[str] = field(default_factory=list)  # tasks whose new state no event had reported
     left_waiting: list[str] = field(default_factory=list)  # pools that the next run begins with: the time was up
     storms: list[str] = field(default_factory=list)  # minutes in which more happened than was sent
@@ -70,6 +74,7 @@ class Swept:
     broken: list[Exception] = field(default_factory=list)  # what looking after jobs met, once all else was done
     unfinished: str = ""
     counted: dict[str, int] = field(default_factory=dict)  # the nodes of each pool that was looked over whole
+    accelerators: dict[str, AcceleratorCount] = field(default_factory=dict)  # of the same pools
 
 
 def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
@@ -98,7 +103,10 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     except UNTRUE as error:
         done.broken.append(error)
     try:
-        done.slow_jobs = look_at_training(pools, heartbeats, ports, policy)
+        look = look_at_training(pools, heartbeats, ports, policy)
+        done.slow_jobs, done.running_jobs = look.announced, look.running
+        for pool, jobs in look.running.items():
+            note_running_jobs(pool, jobs, ports)
     except NotAccepted as error:
         done.unfinished = str(error)
     except UNTRUE as error:
@@ -168,12 +176,13 @@ def _count(
         return place
     if not before.states and not place.after and len(liveness_page) < LARGE_POOL:
         done.counted[pool] = count(node_liveness.state for node_liveness in liveness_page)
+        done.accelerators[pool] = count_accelerators(liveness_page, ports.clock())
         note_size(pool, done.counted[pool], ports)
         return place
     census = before + census_of(liveness_page, ports)
     if place.after:
         return replace(place, counted=census)
-    done.counted[pool] = census.size
+    done.counted[pool], done.accelerators[pool] = census.size, census.accelerators
     note_size(pool, census.size, ports, census)
     return place
 

@@ -60,7 +60,15 @@ CLOUDS = (
         "swap",
         "application",
     ),
-    ("fixed-by-replacement", "approval-refused", "tasks-of-others", "stale-event", "paused", "no-capacity", "hung-collective"),
+    (
+        "fixed-by-replacement",
+        "approval-refused",
+        "tasks-of-others",
+        "stale-event",
+        "paused",
+        "no-capacity",
+        "hung-collective",
+    ),
     ("never-returns", "approval-ignored", "fixed-by-stop-start", "two-nodes", "unknown", "no-spare"),
     ("breaker-open", "gpu-reset-refused", "replaced-from-template", "budget-full", "early-warning", "remap"),
 )

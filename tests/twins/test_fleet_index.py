@@ -92,6 +92,7 @@ def test_a_liveness_page_shows_when_the_node_was_last_heard_and_what_it_is_count
         job_id="llama",
         claimed_by="mistral",
         is_spare=True,
+        accelerators=8,
     )
     ports.nodes.save(plain)
     ports.nodes.save(busy)

@@ -22,8 +22,10 @@ from nodeheal.contract.vocabulary import (
     VerbName,
 )
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
 from nodeheal.domain.fleet.machine import Machine
 from nodeheal.domain.fleet.pool import Census, Pool
+from nodeheal.domain.fleet.running_jobs import RunningJobs
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.owner import Owner
@@ -372,8 +374,17 @@ def test_a_pool_that_was_never_written_has_no_guardrails_on(ports: Ports) -> Non
 
 def test_a_pools_guardrails_come_back_as_they_were_saved_once(ports: Ports) -> None:
     tripped = Pool("demo").tripped("rack r7", NOW)
-    counted = Census({NodeState.HEALTHY: 3}, {Availability.FREE: 1, Availability.BUSY: 2}, 1)
-    reset = replace(tripped, breaker_reset_at=NOW, nodes=3, counted_at=NOW, census=counted)
+    counted = Census({NodeState.HEALTHY: 3}, {Availability.FREE: 1, Availability.BUSY: 2}, 1, AcceleratorCount(24, 16))
+    jobs = RunningJobs(2, 1, 16, 8)
+    reset = replace(
+        tripped,
+        breaker_reset_at=NOW,
+        nodes=3,
+        counted_at=NOW,
+        census=counted,
+        running_jobs=jobs,
+        jobs_counted_at=NOW,
+    )
 
     assert ports.pools.save(reset)
     assert not ports.pools.save(tripped)

@@ -35,6 +35,7 @@ from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import moved
 from nodeheal.domain.fleet.pause import NO_PAUSES
 from nodeheal.domain.fleet.pool import Census
+from nodeheal.domain.fleet.running_jobs import RunningJobs
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.records_epoch import Epoch
@@ -42,6 +43,7 @@ from nodeheal.domain.recovery.incident import short_id
 from nodeheal.domain.review.review import StateWord
 from nodeheal.services.operators import do_act
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
+from nodeheal.services.recovery.pool_size import note_running_jobs
 from nodeheal.services.steps import save_node
 from tests.support.acts import MemoryControlPlane, requested
 from tests.support.builders import ACT, behave_as, node, xid
@@ -110,6 +112,64 @@ def test_the_status_says_how_the_pools_stand_what_waits_and_which_jobs_there_are
     [pool] = [line.split() for line in said.splitlines() if line.startswith("demo")]
     assert pool[:11] == ["demo", "act", "3", "0", "2", "0", "0", "1", "0", "1", "of"]
     assert "1 QUARANTINED" in said
+
+
+def good_of(cluster: FakeCluster, jobs: RunningJobs | None) -> list[str]:
+    """The first lines of the status, on nodes of which one of three is broken."""
+    for name in (BROKEN, PEER, SPARE):
+        is_broken = name == BROKEN
+        state = NodeState.QUARANTINED if is_broken else NodeState.HEALTHY
+        cluster.ports.nodes.save(replace(cluster.node(name), accelerators=8, state=state))
+    if jobs is not None:
+        note_running_jobs("demo", jobs, cluster.ports)
+    return run("status").partition("\n\n")[0].splitlines()
+
+
+def test_the_status_says_in_one_number_how_good_the_fleet_is_and_which_part_pulls_it_down(
+    cluster: FakeCluster,
+) -> None:
+    lines = good_of(cluster, RunningJobs(accelerators=16, as_usual=12, not_shown=4))
+    data = json.loads(run("status", "--json"))["good"]
+
+    assert lines == [
+        "Fleet good: 50 %",
+        "  66.6 % of accelerators are in service: 16 of 24",
+        "  75 % of those of running jobs train as usual: 12 of 16, 4 of them without steps",
+    ]
+    assert data == {
+        "percent": 50.0,
+        "in_service": 66.6,
+        "as_usual": 75.0,
+        "accelerators": 24,
+        "accelerators_in_service": 16,
+        "accelerators_of_jobs": 16,
+        "accelerators_as_usual": 12,
+        "accelerators_not_shown": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("jobs", "head", "line"),
+    [
+        (RunningJobs(), "Fleet good: 66.6 %", "  no running job takes accelerators"),
+        (None, "Fleet good: ?", "  how jobs train: not known, since nobody has looked for ten minutes"),
+    ],
+)
+def test_without_running_jobs_or_a_look_at_them_the_status_says_so(
+    cluster: FakeCluster, jobs: RunningJobs | None, head: str, line: str
+) -> None:
+    lines = good_of(cluster, jobs)
+
+    assert (lines[0], lines[2]) == (head, line)
+
+
+def test_the_status_reads_nothing_of_a_job_to_say_how_good_the_fleet_is(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for store, read in ((cluster.ports.job_findings, "of"), (cluster.ports.jobs, "get_run")):
+        monkeypatch.setattr(store, read, lambda *_: pytest.fail("a job was read"))
+
+    assert good_of(cluster, RunningJobs(accelerators=16, as_usual=16))[0] == "Fleet good: 66.6 %"
 
 
 def test_the_status_sums_up_the_last_day(cluster: FakeCluster) -> None:

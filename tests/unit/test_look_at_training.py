@@ -11,6 +11,7 @@ from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import Family, JobFindingKind, JobState, Phase, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.fleet.running_jobs import RunningJobs
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding
 from nodeheal.domain.jobs.owner import Owner
@@ -18,7 +19,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import SlowJobs
 from nodeheal.ports import Ports
 from nodeheal.services import sweep as sweeping
-from nodeheal.services.jobs.look_at_training import look_at_stalled, look_at_training
+from nodeheal.services.jobs.look_at_training import TrainingLook, look_at_stalled, look_at_training
 from nodeheal.services.notify.compose_training import compose_training
 from nodeheal.services.sweep import sweep
 from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
@@ -52,12 +53,20 @@ def world(clock: FrozenClock) -> Ports:
 
 
 def look(world: Ports, values: dict[str, Any], *, nodes: tuple[str, ...] = NODES, run: str = "llama/2") -> list[str]:
-    """What one sweep does, when the nodes' heartbeats say so of the run."""
+    """Whose owner one sweep tells, when the nodes' heartbeats say so of the run."""
+    return look_at_training(["demo"], heartbeats(world, values, nodes, run), world, ACT).announced
+
+
+def heartbeats(
+    world: Ports, values: dict[str, Any], nodes: tuple[str, ...] = NODES, run: str = "llama/2"
+) -> dict[str, Heartbeat]:
     training = NodeTraining(run, 500, **values)
-    beats = {
-        name: Heartbeat(f"role:{name}", "boot-1", world.clock(), 60.0, trainings={run: training}) for name in nodes
-    }
-    return look_at_training(["demo"], beats, world, ACT)
+    return {name: Heartbeat(f"role:{name}", "boot-1", world.clock(), 60.0, trainings={run: training}) for name in nodes}
+
+
+def counted(world: Ports, beats: dict[str, Heartbeat]) -> dict[str, RunningJobs]:
+    """The jobs of each pool, as one sweep counts them."""
+    return look_at_training(["demo", "idle"], beats, world, ACT).running
 
 
 def with_slow_jobs(**knobs: Any) -> RecoveryPolicy:
@@ -115,7 +124,7 @@ def test_a_node_that_is_not_heard_of_leaves_the_run_unjudged(world: Ports, clock
     assert look(world, STANDS, nodes=NODES[:2]) == []
     late = Heartbeat("role:mi-0", "boot-1", NOW - timedelta(minutes=10), 60.0)
     beats = {name: replace(late, who=f"role:{name}") for name in NODES}
-    assert look_at_training(["demo"], beats, world, ACT) == []
+    assert look_at_training(["demo"], beats, world, ACT).announced == []
     assert world.job_findings.of("llama", 2) == []
 
 
@@ -152,10 +161,37 @@ def test_a_run_whose_ranks_do_not_all_run_is_not_looked_at(world: Ports) -> None
 def test_where_nobody_looks_or_no_heartbeat_is_read_nothing_is_judged(world: Ports, clock: FrozenClock) -> None:
     clock.advance(7_200)
 
-    assert look_at_training(["demo"], {}, world, ACT) == []
+    assert look_at_training(["demo"], {}, world, ACT) == TrainingLook()
     beats = {name: Heartbeat(f"role:{name}", "boot-1", world.clock(), 60.0) for name in NODES}
-    assert look_at_training(["demo"], beats, world, with_slow_jobs(enabled=False)) == []
-    assert look_at_training(["demo"], beats, world, ACT) == ["llama"]
+    assert look_at_training(["demo"], beats, world, with_slow_jobs(enabled=False)) == TrainingLook()
+    assert look_at_training(["demo"], beats, world, ACT).announced == ["llama"]
+
+
+def test_jobs_are_counted_by_pool_with_those_that_show_steps_and_those_with_findings(
+    world: Ports, clock: FrozenClock
+) -> None:
+    well = counted(world, heartbeats(world, {"idle_seconds": 1.0}))
+    hangs = counted(world, heartbeats(world, STANDS))
+    clock.advance(3_601)
+    without_a_step = counted(world, heartbeats(world, STANDS, run="llama/1"))
+
+    assert well == {"demo": RunningJobs(shown=1), "idle": RunningJobs()}
+    assert hangs["demo"] == RunningJobs(shown=1, with_findings=1)
+    assert without_a_step["demo"] == RunningJobs(with_findings=1)
+
+
+def test_a_job_counts_with_what_its_ranks_take_together(world: Ports) -> None:
+    job = world.jobs.get("llama")
+    assert job is not None
+    assert world.jobs.save(replace(job, accelerators=8))
+
+    assert counted(world, heartbeats(world, STANDS))["demo"] == RunningJobs(1, 1, accelerators=24)
+
+
+def test_a_run_that_is_not_judged_keeps_its_finding_in_the_count(world: Ports) -> None:
+    look(world, STANDS)
+
+    assert counted(world, heartbeats(world, {"idle_seconds": 1.0}, NODES[:2]))["demo"] == RunningJobs(1, 1)
 
 
 @pytest.mark.parametrize("broken", range(3))
@@ -234,7 +270,7 @@ def test_where_nobody_looks_a_report_is_nothing(standing: Ports, where: str) -> 
 def test_a_look_that_breaks_off_leaves_the_rest_of_the_sweep_as_it_is(
     world: Ports, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def breaks(*_: object) -> list[str]:
+    def breaks(*_: object) -> TrainingLook:
         raise error
 
     def takes_orders(*given: object) -> list[str]:
@@ -260,7 +296,10 @@ def test_a_sweep_looks_at_training_by_the_heartbeats_that_it_has_read(world: Por
         world.heartbeats.beats[beat.who] = beat  # type: ignore[attr-defined]
     world.nodes.save(node("mi-0"))  # its pool is one of the fleet
 
-    assert sweep(world, ACT).slow_jobs == ["llama"]
+    done = sweep(world, ACT)
+
+    assert done.slow_jobs == ["llama"]
+    assert done.running_jobs == {"demo": RunningJobs(1, 1)} == {"demo": world.pools.get("demo").running_jobs}
 
 
 # The email

@@ -20,6 +20,8 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, DecideRequest
 from nodeheal.contract.vocabulary import Action, Awaited, Escalation, Family, NodeState, Outcome, VerbName, Verdict
 from nodeheal.domain.faults.catalog import ANY_CODE, catalog
+from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
+from nodeheal.domain.fleet.running_jobs import RunningJobs
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.decision_context import accelerator_scope, node_scope
 from nodeheal.domain.recovery.incident import History
@@ -27,7 +29,7 @@ from nodeheal.domain.review import measures
 from nodeheal.domain.review.measures import Measure, of_attempt, of_decision, of_ending, of_fault, of_notification
 from nodeheal.services.measure_pools import measure_pools
 from nodeheal.services.recovery.decide_next_step import decide_next_step
-from nodeheal.services.sweep import sweep
+from nodeheal.services.sweep import Swept, sweep
 from stacks.settings import REPOSITORY
 from tests.support.approvals import Asked
 from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way, xid
@@ -207,7 +209,7 @@ def test_pools_are_measured_with_their_slots_their_line_and_their_breaker() -> N
     line = (names.pool_line(Awaited.BUDGET, "demo"), "90#a")
     under_way(ports, VerbName.WAIT, line=line)
 
-    found = values(measure_pools(sweep(ports, ACT).counted, ports, ACT))
+    found = values(measure_pools(sweep(ports, ACT), ports, ACT))
 
     expected = {"BudgetSlotsHeld/demo": 1, "BudgetSlotsLimit/demo": 1, "IncidentsInLine": 1, "BreakersOpen": 1}
     assert found == expected
@@ -220,10 +222,28 @@ def test_the_limit_of_a_pool_that_was_not_looked_over_whole_is_not_guessed(monke
     monkeypatch.setattr("nodeheal.services.sweep.NODES_A_RUN", 2)
     monkeypatch.setattr("nodeheal.services.sweep.NODES_A_PAGE", 2)
 
-    begun, ended = sweep(ports, ACT).counted, sweep(ports, ACT).counted
+    begun, ended = sweep(ports, ACT), sweep(ports, ACT)
 
-    assert (begun, ended) == ({}, {})
+    assert (begun.counted, ended.counted) == ({}, {})
     assert "BudgetSlotsLimit/demo" not in values(measure_pools(ended, ports, ACT))
+
+
+def test_running_jobs_are_counted_by_pool_and_not_where_nobody_has_looked() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node("mi-1"))
+    jobs = RunningJobs(shown=3, with_findings=1, accelerators=32, as_usual=24)
+    looked = Swept(running_jobs={"demo": jobs}, accelerators={"demo": AcceleratorCount(40, 32)})
+
+    known = values(measure_pools(looked, ports, ACT))
+    uncounted = values(measure_pools(Swept(running_jobs={"demo": jobs}), ports, ACT))
+
+    assert (known["JobsShowingSteps/demo"], known["JobsWithFindings/demo"], known["FleetGood/demo"]) == (3, 1, 60.0)
+    assert known.keys() - uncounted.keys() == {"FleetGood/demo"}
+    assert known.keys() - values(measure_pools(Swept(), ports, ACT)).keys() == {
+        "FleetGood/demo",
+        "JobsShowingSteps/demo",
+        "JobsWithFindings/demo",
+    }
 
 
 # On the way to CloudWatch ---------------------------------------------------------------------------------------------

@@ -7,11 +7,20 @@ import pytest
 
 from nodeheal.contract.names import DRAIN, OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Availability, NodeState
+from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
 from nodeheal.domain.fleet.pool import Census
+from nodeheal.domain.fleet.running_jobs import RunningJobs
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import SweepCursor
-from nodeheal.services.recovery.pool_size import GOOD_FOR, census_of, note_size, size_of
+from nodeheal.services.recovery.pool_size import (
+    GOOD_FOR,
+    census_of,
+    last_running_jobs,
+    note_running_jobs,
+    note_size,
+    size_of,
+)
 from nodeheal.services.saving import change_node
 from nodeheal.services.sweep import sweep
 from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
@@ -158,3 +167,59 @@ def test_a_pool_without_nodes_is_counted_too(ports: Ports) -> None:
     note_size("empty", 0, ports)
 
     assert ports.pools.get("empty").counted_at == NOW
+
+
+@pytest.mark.parametrize(
+    ("state", "counted"),
+    [
+        (NodeState.HEALTHY, AcceleratorCount(8, 8)),
+        (NodeState.PROBATION, AcceleratorCount(8, 8)),
+        (NodeState.SUSPECT, AcceleratorCount(8, 0)),
+        (NodeState.RECOVERING, AcceleratorCount(8, 0)),
+        (NodeState.QUARANTINED, AcceleratorCount(8, 0)),
+        (NodeState.ENROLLED, AcceleratorCount()),
+        (NodeState.RETIRED, AcceleratorCount()),
+    ],
+)
+def test_accelerators_are_in_service_while_nothing_holds_their_node(
+    clock: FrozenClock, state: NodeState, counted: AcceleratorCount
+) -> None:
+    ports = memory_ports(clock)
+    ports.nodes.save(node("mi-0", state=state, accelerators=8))
+
+    assert sweep(ports, ACT).accelerators == {POOL: counted}
+
+
+def test_the_accelerators_of_a_large_pool_are_summed_up_over_its_parts(
+    clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = memory_ports(clock)
+    for number, state in enumerate((NodeState.HEALTHY, NodeState.HEALTHY, NodeState.QUARANTINED)):
+        ports.nodes.save(node(f"mi-{number}", accelerators=8, state=state))
+    monkeypatch.setattr("nodeheal.services.sweep.NODES_A_RUN", 2)
+    monkeypatch.setattr("nodeheal.services.sweep.NODES_A_PAGE", 2)
+
+    runs = [sweep(ports, ACT).accelerators for _ in range(2)]
+
+    assert runs == [{}, {POOL: AcceleratorCount(24, 16)}]
+
+
+def test_running_jobs_are_believed_for_as_long_as_a_count_of_nodes(ports: Ports, clock: FrozenClock) -> None:
+    jobs = RunningJobs(1, 0, 16, 16)
+    note_running_jobs(POOL, jobs, ports)
+    clock.advance(60)
+    note_running_jobs(POOL, jobs, ports)
+    written = ports.pools.get(POOL)
+    fresh = last_running_jobs(written, ports)
+    clock.advance(GOOD_FOR.total_seconds() - 60)
+
+    assert (written.version, fresh) == (1, jobs)
+    assert last_running_jobs(written, ports) is None
+    assert last_running_jobs(ports.pools.get("other"), ports) is None
+
+
+def test_running_jobs_that_have_changed_are_written_at_once(ports: Ports, clock: FrozenClock) -> None:
+    note_running_jobs(POOL, RunningJobs(1, 0, 16, 16), ports)
+    note_running_jobs(POOL, RunningJobs(1, 1, 16, 0), ports)
+
+    assert ports.pools.get(POOL).running_jobs == RunningJobs(1, 1, 16, 0)

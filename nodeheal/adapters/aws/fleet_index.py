@@ -26,6 +26,7 @@ _LIVENESS = (
     "claimed_by",
     "is_spare",
     "provider",
+    "accelerators",
 )
 
 

@@ -12,6 +12,7 @@ from nodeheal.agent.runtime.jitter import between
 from nodeheal.agent.runtime.log_once import LogOnce
 from nodeheal.agent.transport.gauges import Sample
 from nodeheal.agent.transport.heartbeat_client import HeartbeatContent, HeartbeatItem, HeartbeatRejected, PublicKey
+from nodeheal.agent.transport.training_samples import training_samples
 from nodeheal.contract.training import NodeTraining
 
 BACKOFF_FIRST_SECONDS = 1.0
@@ -61,15 +62,18 @@ class HeartbeatThread(threading.Thread):
         self._said_instead_at = -math.inf
         self._accepted = self._failed = 0
         self._taken_at: float | None = None
+        self._last_look: tuple[float, Sequence[NodeTraining]] = (0.0, ())  # replaced whole: another thread reads it
 
     def samples(self) -> Iterator[Sample]:
-        """Return how many heartbeats the table accepted since the start, and when the last one was. Safe from any
-        thread.
+        """Return how many heartbeats the table accepted since the start, when the last one was, and how the runs train
+        by the last look, also where the table did not take it. Safe from any thread.
         """
         yield Sample("heartbeats_total", self._accepted)
         yield Sample("heartbeat_failures_total", self._failed)
         if self._taken_at is not None:
             yield Sample("last_heartbeat_age_seconds", self._clock.monotonic() - self._taken_at)
+        at, trainings = self._last_look
+        yield from training_samples(trainings, self._clock.monotonic() - at)
 
     def run(self) -> None:
         """Write heartbeats until stopped. The first is at a random point of the interval, since a whole rack starts at
@@ -101,11 +105,11 @@ class HeartbeatThread(threading.Thread):
 
     def heartbeat(self) -> float:
         """Write one heartbeat; returns the seconds to wait before the next."""
+        trainings = self._trainings()
+        self._last_look = (self._clock.monotonic(), trainings)
         try:
             wanted = self._item.write(
-                HeartbeatContent(
-                    self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key(), self._trainings()
-                )
+                HeartbeatContent(self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key(), trainings)
             )
         except HeartbeatRejected as error:
             return self._fail(error)

@@ -52,7 +52,13 @@ HELP = {
     "nodeheal_spool_bytes": "What the spool uses of its disk.",
     "nodeheal_spool_dropped_total": "Events that the spool has dropped for lack of room, ever.",
     "nodeheal_spool_events": "Events that wait for the bus.",
+    "nodeheal_training_checkpoint_age_seconds": "Seconds since the training job wrote its last checkpoint.",
+    "nodeheal_training_loss": "Loss of the last ten minutes, the median; NaN where it is not a number any more.",
+    "nodeheal_training_slowest_compute_seconds": "Own work in a step of the node's slowest rank, without its waits.",
+    "nodeheal_training_step": "The last step that the training job has done.",
     "nodeheal_training_step_age_seconds": "Seconds since the training job showed a step.",
+    "nodeheal_training_step_seconds": "Seconds of a step in the last ten minutes, the median, without pauses.",
+    "nodeheal_training_usual_step_seconds": "Seconds of a step in this run before, the median.",
 }
 OF_A_CHECK = "Measured by a check of this node."
 
@@ -68,13 +74,18 @@ def metrics(identity: Identity, gauges: Mapping[str, float], samples: Iterable[S
     """
     node = {"node": identity.node_id, "pool": identity.pool}
     about = {"cluster": identity.cluster, "version": __version__, "product": identity.product or ""}
-    families: dict[str, Metric] = {}
+    series: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    # Prometheus refuses a page with a sample twice: the age of a step, which a check and the heartbeats measure, is
+    # that of the heartbeats.
     for sample in (Sample("agent_info", 1, about), *_measured(gauges), *samples):
-        name = f"nodeheal_{sample.name}"
         # An empty label is the same as none.
-        labels = {key: value for key, value in {**node, **sample.labels}.items() if value}
-        families.setdefault(name, _metric(name)).add_sample(name, labels, float(sample.value))
-    yield from families.values()
+        labels = tuple(sorted((key, value) for key, value in {**node, **sample.labels}.items() if value))
+        series.setdefault(f"nodeheal_{sample.name}", {})[labels] = float(sample.value)
+    for name, values in series.items():
+        family = _metric(name)
+        for each, value in values.items():
+            family.add_sample(name, dict(each), value)
+        yield family
 
 
 def _metric(name: str) -> Metric:

@@ -1,10 +1,12 @@
 """Whether a job can start on a node, in one word, as sinfo has idle, alloc and drain."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from nodeheal.contract.vocabulary import Availability, NodeState
+from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
 from nodeheal.domain.fleet.liveness import NodeLiveness
-from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
 from nodeheal.domain.recovery.incident import Incident
 
 HELD = frozenset({Availability.SUSPECT, Availability.DRAINING})
@@ -27,3 +29,13 @@ def availability(
     if node.job_id or node.claimed_by:
         return Availability.BUSY
     return Availability.FREE if starts_jobs else Availability.UP
+
+
+def count_accelerators(nodes: Iterable[NodeLiveness], now: datetime) -> AcceleratorCount:
+    """Count the accelerators of nodes that are there: not of one that is retired, or has never reported.
+
+    Their incidents are not read: a node of one is held or out of service, whatever it is about.
+    """
+    there = [node for node in nodes if node.state not in ABSENT]
+    serving = [node for node in there if availability(node, None, now, starts_jobs=True) not in HELD | OUT]
+    return AcceleratorCount(sum(node.accelerators for node in there), sum(node.accelerators for node in serving))

@@ -133,6 +133,7 @@ class NodeLiveness:
     claimed_by: str | None = None
     is_spare: bool = False
     provider: Provider | None = None
+    accelerators: int = 0
 
     def with_heartbeat(self, heartbeat: Heartbeat | None, now: datetime) -> "NodeLiveness":
         """Returns it with the machine's own heartbeat, if there is one."""
@@ -166,6 +167,7 @@ def liveness_of(node: Node) -> NodeLiveness:
         claimed_by=node.claimed_by,
         is_spare=node.is_spare,
         provider=node.provider,
+        accelerators=node.accelerators,
     )
 
 

@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import TypeVar
 
 from nodeheal.contract.vocabulary import Availability, NodeState
+from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
 from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.fleet.running_jobs import RunningJobs
 
 Word = TypeVar("Word", NodeState, Availability)
 
@@ -19,6 +21,7 @@ class Census:
     states: Mapping[NodeState, int] = field(default_factory=dict)
     availability: Mapping[Availability, int] = field(default_factory=dict)
     spares: int = 0
+    accelerators: AcceleratorCount = field(default_factory=AcceleratorCount)
 
     @property
     def size(self) -> int:
@@ -30,6 +33,7 @@ class Census:
             _sum(self.states, other.states),
             _sum(self.availability, other.availability),
             self.spares + other.spares,
+            self.accelerators + other.accelerators,
         )
 
 
@@ -46,6 +50,8 @@ class Pool:
     nodes: int = 0  # how many it had when they were last counted
     counted_at: datetime | None = None
     census: Census | None = None  # of then; kept only of a pool that is too large to be counted for a screen
+    running_jobs: RunningJobs | None = None  # as the sweep judged them last; None: it has not yet
+    jobs_counted_at: datetime | None = None
     version: int = 0
 
     @property

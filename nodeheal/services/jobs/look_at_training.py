@@ -3,7 +3,7 @@ incident, which starts the job again. No node is touched for it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 
@@ -12,6 +12,7 @@ from nodeheal.contract.names import JOB_NEWS, JOB_SOURCE, TRAINING_HANG
 from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.fleet.running_jobs import RunningJobs, count_job
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, due, job_findings, noted
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -24,16 +25,28 @@ from nodeheal.services.notify.compose_training import compose_training
 from nodeheal.services.saving import node_of
 
 
+@dataclass
+class TrainingLook:
+    """What a look has come to. `announced`: jobs whose owner was told; `running`: the jobs of each pool, counted."""
+
+    announced: list[str] = field(default_factory=list)
+    running: dict[str, RunningJobs] = field(default_factory=dict)
+
+
 def look_at_training(
     pools: Sequence[str], newest: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
-) -> list[str]:
-    """Return the jobs whose owner was told. Safe to repeat: a finding is told once a run. Without heartbeats nothing is
-    known, and nobody is told anything.
+) -> TrainingLook:
+    """Look at all running jobs. Safe to repeat: a finding is told once a run. Without heartbeats nothing is known:
+    nobody is told anything, and nothing is counted.
     """
+    look = TrainingLook()
     if not policy.slow_jobs.enabled or not newest:
-        return []
-    running = (pair for pool in pools for pair in _running(pool, ports))
-    return [job.job_id for job, run in running if _look_at(job, run, newest, ports, policy)]
+        return look
+    for pool in pools:
+        look.running[pool] = RunningJobs()
+        for job, run in _running(pool, ports):
+            look.running[pool] += _look_at(job, run, newest, ports, policy, look)
+    return look
 
 
 def look_at_stalled(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -49,7 +62,8 @@ def _look_at_first(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> 
     job = ports.jobs.get(job_id) if job_id else None
     run = _current_run(job, ports) if job is not None else None
     if job is not None and run is not None and run.tasks[0].node_id == event.node_id:
-        _look_at(job, run, ports.heartbeats.of([task.node_id for task in run.tasks]), ports, policy)
+        newest = ports.heartbeats.of([task.node_id for task in run.tasks])
+        _look_at(job, run, newest, ports, policy, TrainingLook())
 
 
 def trainings_of(run: Run, newest: Mapping[str, Heartbeat]) -> dict[str, NodeTraining]:
@@ -72,18 +86,39 @@ def _current_run(job: Job, ports: Ports) -> Run | None:
     return run if run is not None and run.is_running else None
 
 
-def _look_at(job: Job, run: Run, newest: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> bool:
+def _look_at(
+    job: Job, run: Run, newest: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy, look: TrainingLook
+) -> RunningJobs:
+    """Return the job, counted. What is not heard of may be what is wrong, and silence is another fault: until then it
+    stays as it was judged last.
+    """
+    now = ports.clock()
+    fresh = {node_id: beat for node_id, beat in newest.items() if not beat.is_missed(now)}
+    accelerators = job.accelerators * len(run.tasks)
+    trainings, known = trainings_of(run, fresh), ports.job_findings.of(job.job_id, run.number)
+    if any(task.node_id not in fresh for task in run.tasks):
+        is_wrong = any(each.is_open for each in known)
+        return count_job(accelerators, is_shown=bool(trainings), has_findings=is_wrong)
+    seconds_up = (now - (run.running_since or now)).total_seconds()
+    findings = job_findings(job, run, trainings, seconds_up, policy.slow_jobs)
+    if _note(job, run, findings, known, trainings, ports, policy):
+        look.announced.append(job.job_id)
+    return count_job(accelerators, is_shown=bool(trainings), has_findings=bool(findings))
+
+
+def _note(
+    job: Job,
+    run: Run,
+    findings: Sequence[JobFinding],
+    known: Sequence[NotedFinding],
+    trainings: Mapping[str, NodeTraining],
+    ports: Ports,
+    policy: RecoveryPolicy,
+) -> bool:
     """Whether its owner was told of something. What is done and said comes before the note of it: done again, it is the
     same incident and the same email.
     """
     now = ports.clock()
-    fresh = {node_id: beat for node_id, beat in newest.items() if not beat.is_missed(now)}
-    if any(task.node_id not in fresh for task in run.tasks):
-        return False  # what is not heard of may be what is wrong, and silence is another fault
-    seconds_up = (now - (run.running_since or now)).total_seconds()
-    trainings = trainings_of(run, fresh)
-    findings = job_findings(job, run, trainings, seconds_up, policy.slow_jobs)
-    known = ports.job_findings.of(job.job_id, run.number)
     changes = noted(findings, known, now)
     for change in changes:
         ports.job_findings.note(change)

@@ -11,7 +11,10 @@ from nodeheal.services.notify.compose import fit_subject
 from nodeheal.services.notify.layout import command, field, paragraph
 
 _NOTHING_DONE = "nothing: nodeheal has looked, and touches neither the job nor its nodes for this."
-_RESTARTED = "an incident is open for it, which starts the job again from its last checkpoint, where its limits allow."
+_RESTARTED = (
+    "an incident is open for it, which starts the job again from its last checkpoint where its limits and the mode of"
+    " its pool allow it."
+)
 
 
 def compose_training(job: Job, run: Run, noted: NotedFinding, owner: Owner, *, restarts: bool) -> Notification:

@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.fleet.availability import availability
+from nodeheal.domain.fleet.availability import availability, count_accelerators
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.fleet.pool import Census, Pool, Slots, Word
+from nodeheal.domain.fleet.running_jobs import RunningJobs
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.operators.node_availability import open_incident_of, starts_jobs
@@ -61,6 +62,7 @@ def census_of(nodes: Sequence[NodeLiveness], ports: Ports) -> Census:
             availability(node, incidents.get(node.node_id), now, starts_jobs=starts_jobs(node, ports)) for node in nodes
         ),
         spares=sum(node.is_spare and node.state not in ABSENT for node in nodes),
+        accelerators=count_accelerators(nodes, now),
     )
 
 
@@ -78,6 +80,20 @@ def note_size(name: str, nodes: int, ports: Ports, census: Census | None = None)
     counted = replace(pool, nodes=nodes, census=census)
     if pool.counted_at is None or pool != counted or now - pool.counted_at >= _RENEWED_AFTER:
         ports.pools.save(replace(counted, counted_at=now))
+
+
+def note_running_jobs(name: str, jobs: RunningJobs, ports: Ports) -> None:
+    """Stores what a look at the pool's jobs has come to, as `note_size` does: no screen then reads every job."""
+    pool, now = ports.pools.get(name), ports.clock()
+    counted_at = pool.jobs_counted_at
+    if pool.running_jobs != jobs or counted_at is None or now - counted_at >= _RENEWED_AFTER:
+        ports.pools.save(replace(pool, running_jobs=jobs, jobs_counted_at=now))
+
+
+def last_running_jobs(pool: Pool, ports: Ports) -> RunningJobs | None:
+    """The pool's running jobs as they were last counted; None: that is too long ago."""
+    is_good = pool.jobs_counted_at is not None and ports.clock() - pool.jobs_counted_at < GOOD_FOR
+    return pool.running_jobs if is_good else None
 
 
 def _counted(words: Iterable[Word]) -> dict[Word, int]:

@@ -14,12 +14,25 @@ from nodeheal.agent.transport.heartbeat_client import HeartbeatContent, Heartbea
 from nodeheal.agent.transport.heartbeat_thread import HeartbeatThread
 from nodeheal.agent.transport.metrics import PUBLISHED
 from nodeheal.agent.transport.prometheus import metrics
+from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from tests.support.agent_fakes import NodeFolder, public_key
 from tests.support.agent_loop import EVERY, REMAP, Run
 from tests.unit.agent.exposition import Family, parse
 
 WHO = Identity("mi-0a1b", "training", "a100", Provider.hybrid, SchedulerKind.ECS, None, {})
+
+TRAINING = NodeTraining(
+    "llama/3",
+    500,
+    idle_seconds=1.0,
+    step_seconds=2.5,
+    usual_step_seconds=2.0,
+    slowest_compute_seconds=1.5,
+    loss=2.25,
+    saved_step=400,
+    saved_seconds=210.0,
+)
 
 
 class Served:
@@ -62,7 +75,9 @@ def everything(node: NodeFolder) -> dict[str, Family]:
     run.look(look, 2)
     run.look(replace(look, problems=(REMAP[0],)))
     run.agent._sender._note(1, 0)
-    heartbeat_thread = HeartbeatThread(AcceptingItem(), public_key, "boot-1", EVERY, Clock(), lambda: None)
+    heartbeat_thread = HeartbeatThread(
+        AcceptingItem(), public_key, "boot-1", EVERY, Clock(), lambda: None, lambda: [TRAINING]
+    )
     heartbeat_thread.heartbeat()
     who = replace(WHO, product="H100")
     return parse(exposition(who, run.agent.gauges(), (*run.agent.samples(), *heartbeat_thread.samples())))

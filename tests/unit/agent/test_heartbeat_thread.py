@@ -22,6 +22,7 @@ from nodeheal.agent.transport.heartbeat_client import (
     request,
 )
 from nodeheal.agent.transport.heartbeat_thread import PATIENCE_SECONDS, HeartbeatThread
+from nodeheal.agent.transport.training_samples import FORGOTTEN_SECONDS
 from nodeheal.contract.signature import KEPT_SECONDS
 from nodeheal.contract.training import NodeTraining
 from tests.support.agent_fakes import (
@@ -361,3 +362,57 @@ def test_a_standstill_that_cannot_be_reported_ends_no_heartbeats(item: Heartbeat
     )
 
     assert [thread.begins_to_stall() for _ in range(3)] == [True, False, False]
+
+
+def test_runs_are_served_as_the_last_heartbeat_has_read_them_and_their_ages_grow(
+    item: HeartbeatItem, time: FakeTime
+) -> None:
+    looks = [[NodeTraining("llama/3", 500, idle_seconds=2.0, saved_seconds=30.0)], []]
+    thread = HeartbeatThread(item, public_key, "boot-1", EVERY, time.clock(), lambda: None, lambda: looks.pop(0))
+    thread.heartbeat()
+    time.seconds += 40
+
+    of_run = {"training_job": "llama", "run": "3"}
+    assert of_training(thread) == {
+        "training_step": (500, of_run),
+        "training_step_age_seconds": (42.0, of_run),
+        "training_checkpoint_age_seconds": (70.0, of_run),
+    }
+    thread.heartbeat()
+    assert of_training(thread) == {}
+
+
+def test_runs_are_served_also_where_the_table_takes_no_heartbeat(
+    item: HeartbeatItem, bus: FakeEventBridge, time: FakeTime
+) -> None:
+    bus.table.refusal = "AccessDeniedException"
+    thread = HeartbeatThread(
+        item, public_key, "boot-1", EVERY, time.clock(), lambda: None, lambda: [NodeTraining("llama/3", 500)]
+    )
+
+    thread.heartbeat()
+
+    assert of_training(thread)["training_step"] == (500, {"training_job": "llama", "run": "3"})
+
+
+def test_what_a_killed_job_has_left_is_forgotten_after_an_hour(item: HeartbeatItem, time: FakeTime) -> None:
+    thread = HeartbeatThread(
+        item,
+        public_key,
+        "boot-1",
+        EVERY,
+        time.clock(),
+        lambda: None,
+        lambda: [NodeTraining("llama/3", 500, idle_seconds=FORGOTTEN_SECONDS - 10)],
+    )
+    thread.heartbeat()
+    is_served = bool(of_training(thread))
+    time.seconds += 10
+
+    assert (is_served, of_training(thread)) == (True, {})
+
+
+def of_training(thread: HeartbeatThread) -> dict[str, tuple[float, dict[str, str]]]:
+    """The values of runs, by metric, with their labels."""
+    samples = [sample for sample in thread.samples() if sample.name.startswith("training_")]
+    return {sample.name: (sample.value, dict(sample.labels)) for sample in samples}

@@ -8,17 +8,20 @@ import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nodeheal import __version__
+from nodeheal.agent.runtime.trainings import Trainings
 from nodeheal.agent.transport import prometheus
 from nodeheal.agent.transport.gauges import Sample
 from nodeheal.agent.transport.prometheus import HELP, Exporter
+from nodeheal.agent.transport.training_samples import training_samples
 from tests.support.agent_fakes import NodeFolder, eventually
 from tests.unit.agent.exposition import Family, Labels, parse
-from tests.unit.agent.metrics_page import WHO, everything, exposition
+from tests.unit.agent.metrics_page import TRAINING, WHO, everything, exposition
 
 GAUGES = {"cpu_used_percent": 45.0}
 NODE = frozenset({("node", "mi-0a1b"), ("pool", "a100")})
@@ -112,6 +115,33 @@ def test_gpus_carry_the_training_job_while_exactly_one_shows_its_steps() -> None
         labels(training_job="llama", run="3"): 2.0,
         labels(training_job="qwen"): 5.0,
     }
+
+
+def test_the_age_of_a_step_that_a_check_and_the_heartbeats_measure_is_served_once() -> None:
+    gauges = {"training_step_age_seconds:llama/3": 9.0, "training_step_age_seconds:qwen/1": 5.0}
+
+    assert served(gauges, *training_samples([TRAINING], 0.0))["nodeheal_training_step_age_seconds"] == {
+        labels(training_job="llama", run="3"): 1.0,
+        labels(training_job="qwen", run="1"): 5.0,
+    }
+
+
+def test_no_name_that_a_job_gives_its_files_becomes_a_label(tmp_path: Path) -> None:
+    for name in ('ll"ama.3.steps', "ll\nama.3.steps", "LLAMA.3.steps", "llama.3.steps", f"{'x' * 64}.3.steps"):
+        (tmp_path / name).write_text('{"step": 500, "pause": "a\\"b"}')
+    trainings = Trainings(tmp_path, lambda: 60.0, lambda: 60.0).look()
+
+    found = served({}, *training_samples(trainings, 0.0))
+
+    assert found["nodeheal_training_step"] == {labels(training_job="llama", run="3"): 500}
+
+
+def test_a_loss_that_is_not_a_number_is_served_as_such() -> None:
+    lost = replace(TRAINING, loss=math.nan)
+
+    [loss] = served({}, *training_samples([lost], 0.0))["nodeheal_training_loss"].values()
+
+    assert math.isnan(loss)
 
 
 def test_samples_of_the_agent_are_served_beside_what_checks_measure() -> None:
