@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class RunningJobs:
-    """Jobs all of whose ranks run. `shown`: those that show steps; `with_findings`: those of which something is wrong
-    now, also where it is that they have shown no step yet.
+    """Jobs that run on all their nodes. `shown`: those that show steps; `with_findings`: those with an open finding,
+    also where it is that they have shown no step yet.
 
     `accelerators`: that all of them take; `as_usual`: those of jobs without a finding, of which `not_shown` are of jobs
     that show no steps.
