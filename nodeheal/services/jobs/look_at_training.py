@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from nodeheal.contract.names import JOB_NEWS
 from nodeheal.contract.training import NodeTraining
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.fleet.running_jobs import RunningJobs, count_job
+from nodeheal.domain.fleet.pool import RunningJobs, count_job
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, due, job_findings, noted
 from nodeheal.domain.policy.policy_models import SlowJobs
