@@ -110,6 +110,7 @@ def build_dashboard(scope: Construct, parts: Parts, alarms: Sequence[cloudwatch.
             [cloudwatch.AlarmStatusWidget(title="Is nodeheal well?", alarms=list(alarms), width=_WIDTH, height=4)],
             _needed(),
             _now(),
+            _training(),
             _reported(),
             _durations(),
             _done(),
@@ -150,6 +151,14 @@ def _now() -> list[cloudwatch.IWidget]:
         ("Slots held, each pool", [_each_pool(metrics.SLOTS_HELD, "Maximum", MINUTE)]),
         ("Slots there are, each pool", [_each_pool(metrics.SLOTS_LIMIT, "Maximum", MINUTE)]),
         ("In line for a slot; breakers open", [ours(m, statistic="Maximum") for m in _GAUGES]),
+    )
+
+
+def _training() -> list[cloudwatch.IWidget]:
+    return _row(
+        ("How good the fleet is, %, each pool", [_each_pool(metrics.FLEET_GOOD, "Minimum", MINUTE)]),
+        ("Running jobs with findings, each pool", [_each_pool(metrics.JOBS_WITH_FINDINGS, "Maximum", MINUTE)]),
+        ("Running jobs that show steps, each pool", [_each_pool(metrics.JOBS_SHOWING_STEPS, "Maximum", MINUTE)]),
     )
 
 

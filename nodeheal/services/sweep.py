@@ -7,13 +7,11 @@ from datetime import datetime, timedelta
 from nodeheal.contract.names import INCIDENT_ESCALATED
 from nodeheal.contract.vocabulary import IncidentState, Provider
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
 from nodeheal.domain.fleet.availability import count_accelerators
 from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
 from nodeheal.domain.fleet.node import ABSENT
-from nodeheal.domain.fleet.pool import Census
-from nodeheal.domain.fleet.running_jobs import RunningJobs
+from nodeheal.domain.fleet.pool import AcceleratorCount, Census, RunningJobs
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.records_epoch import Epoch
 from nodeheal.ports import Ports

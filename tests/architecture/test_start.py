@@ -54,7 +54,7 @@ AT_MOST = {
     "-h": 6,  # the list of commands is a table
     "nodes list -h": 17,
     "explain xid 79": 57,
-    "status": 120,
+    "status": 121,
     "nodes list": 113,
     "incidents list": 109,
     "incidents show inc-1234": 110,

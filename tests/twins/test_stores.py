@@ -22,10 +22,8 @@ from nodeheal.contract.vocabulary import (
     VerbName,
 )
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
 from nodeheal.domain.fleet.machine import Machine
-from nodeheal.domain.fleet.pool import Census, Pool
-from nodeheal.domain.fleet.running_jobs import RunningJobs
+from nodeheal.domain.fleet.pool import AcceleratorCount, Census, Pool, RunningJobs
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.owner import Owner

@@ -34,8 +34,7 @@ from nodeheal.domain.fleet.cluster import Cluster
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.node import moved
 from nodeheal.domain.fleet.pause import NO_PAUSES
-from nodeheal.domain.fleet.pool import Census
-from nodeheal.domain.fleet.running_jobs import RunningJobs
+from nodeheal.domain.fleet.pool import Census, RunningJobs
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.records_epoch import Epoch

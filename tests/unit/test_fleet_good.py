@@ -2,8 +2,7 @@
 
 import pytest
 
-from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
-from nodeheal.domain.fleet.running_jobs import RunningJobs, count_job
+from nodeheal.domain.fleet.pool import AcceleratorCount, RunningJobs, count_job
 from nodeheal.domain.review.fleet_good import FleetGood
 
 TRAINS = count_job(16, is_shown=True, has_findings=False)

@@ -11,7 +11,7 @@ from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import Family, JobFindingKind, JobState, Phase, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.fleet.running_jobs import RunningJobs
+from nodeheal.domain.fleet.pool import RunningJobs
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding
 from nodeheal.domain.jobs.owner import Owner

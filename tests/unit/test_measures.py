@@ -20,8 +20,7 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, DecideRequest
 from nodeheal.contract.vocabulary import Action, Awaited, Escalation, Family, NodeState, Outcome, VerbName, Verdict
 from nodeheal.domain.faults.catalog import ANY_CODE, catalog
-from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
-from nodeheal.domain.fleet.running_jobs import RunningJobs
+from nodeheal.domain.fleet.pool import AcceleratorCount, RunningJobs
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.decision_context import accelerator_scope, node_scope
 from nodeheal.domain.recovery.incident import History

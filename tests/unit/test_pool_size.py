@@ -7,9 +7,7 @@ import pytest
 
 from nodeheal.contract.names import DRAIN, OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Availability, NodeState
-from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
-from nodeheal.domain.fleet.pool import Census
-from nodeheal.domain.fleet.running_jobs import RunningJobs
+from nodeheal.domain.fleet.pool import AcceleratorCount, Census, RunningJobs
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import SweepCursor

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from nodeheal.contract.vocabulary import Availability, NodeState
-from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.pool import AcceleratorCount
 from nodeheal.domain.recovery.incident import Incident
 
 HELD = frozenset({Availability.SUSPECT, Availability.DRAINING})

@@ -1,17 +1,56 @@
-"""A pool: how many nodes it has, and its breaker, which only a human resets."""
+"""A pool: its nodes, their accelerators and its running jobs, counted; and its breaker, which only a human resets."""
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import TypeVar
 
 from nodeheal.contract.vocabulary import Availability, NodeState
-from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
 from nodeheal.domain.fleet.node import ABSENT
-from nodeheal.domain.fleet.running_jobs import RunningJobs
 
 Word = TypeVar("Word", NodeState, Availability)
+
+
+@dataclass(frozen=True)
+class AcceleratorCount:
+    """The accelerators of nodes, and of these the ones whose nodes are neither held nor out of service."""
+
+    accelerators: int = 0
+    in_service: int = 0
+
+    def __add__(self, other: "AcceleratorCount") -> "AcceleratorCount":
+        return AcceleratorCount(self.accelerators + other.accelerators, self.in_service + other.in_service)
+
+
+@dataclass(frozen=True)
+class RunningJobs:
+    """Jobs that run on all their nodes. `shown`: those that show steps; `with_findings`: those with an open finding,
+    also where it is that they have shown no step yet.
+
+    `accelerators`: that all of them take; `as_usual`: those of jobs without a finding, of which `not_shown` are of jobs
+    that show no steps.
+    """
+
+    shown: int = 0
+    with_findings: int = 0
+    accelerators: int = 0
+    as_usual: int = 0
+    not_shown: int = 0
+
+    def __add__(self, other: "RunningJobs") -> "RunningJobs":
+        return RunningJobs(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+
+def count_job(accelerators: int, *, is_shown: bool, has_findings: bool) -> RunningJobs:
+    """Count a running job. `accelerators`: that its ranks take together."""
+    return RunningJobs(
+        shown=int(is_shown),
+        with_findings=int(has_findings),
+        accelerators=accelerators,
+        as_usual=0 if has_findings else accelerators,
+        not_shown=0 if is_shown or has_findings else accelerators,
+    )
 
 
 @dataclass(frozen=True)

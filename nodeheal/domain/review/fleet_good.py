@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from nodeheal.domain.fleet.accelerator_count import AcceleratorCount
-from nodeheal.domain.fleet.running_jobs import RunningJobs
+from nodeheal.domain.fleet.pool import AcceleratorCount, RunningJobs
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from nodeheal.contract.names import JOB_NEWS, JOB_SOURCE, TRAINING_HANG
 from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.fleet.running_jobs import RunningJobs, count_job
+from nodeheal.domain.fleet.pool import RunningJobs, count_job
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, due, job_findings, noted
 from nodeheal.domain.policy.policy import RecoveryPolicy

@@ -10,8 +10,7 @@ from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.availability import availability, count_accelerators
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.fleet.node import ABSENT
-from nodeheal.domain.fleet.pool import Census, Pool, Slots, Word
-from nodeheal.domain.fleet.running_jobs import RunningJobs
+from nodeheal.domain.fleet.pool import Census, Pool, RunningJobs, Slots, Word
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.operators.node_availability import open_incident_of, starts_jobs
