@@ -17,8 +17,8 @@ from stacks.operator import (
     POLICIES,
     POLICY_NAME,
     READ,
-    READ_HEARTBEATS,
     READ_HEARTBEATS_AND_MARK,
+    READ_HEARTBEATS_OF_JOB,
     VIEW_COMMANDS,
     every_permission,
 )
@@ -84,7 +84,7 @@ def test_two_permissions_never_share_a_reason() -> None:
 
 def test_nothing_in_it_acts_past_nodeheal() -> None:
     # Reading all heartbeats is how one finds those of a node; the table holds nothing else.
-    scans = (READ_HEARTBEATS, READ_HEARTBEATS_AND_MARK)
+    scans = (READ_HEARTBEATS_OF_JOB, READ_HEARTBEATS_AND_MARK)
     assert {one.resources for one in scans} == {("{heartbeats}",)}
     actions = {action for one in every_permission() if one not in scans for action in one.actions}
 
