@@ -338,11 +338,13 @@ def train(options: Options) -> None:
         shown.waits()
         mean = gang.mean(np.concatenate([[loss], gradient]))
         parameters = parameters - LEARNING_RATE * mean[1:]
+        is_due = step % options.checkpoint_every == 0 or step == options.steps
         if listener is not None:
-            listener.took(step, parameters, is_due=step % options.checkpoint_every == 0 or step == options.steps)
+            listener.took(step, parameters, is_due)
         note(step=step, loss=float(mean[0]))
         shown.step(step, loss=float(mean[0]))
-        if step % options.checkpoint_every == 0 or step == options.steps:
+        if is_due:
+            shown.saved(step)
             logger.info("step %s of %s, loss %.4f", step, options.steps, mean[0])
         time.sleep(max(0.0, options.step_seconds - (time.monotonic() - began)))
     note(event="finished", step=options.steps)
