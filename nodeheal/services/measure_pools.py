@@ -18,11 +18,11 @@ def measure_pools(done: Swept, ports: Ports, policy: RecoveryPolicy) -> list[Mea
         measures.append(Measure(metrics.SLOTS_HELD, len(ports.pools.holders(pool)), (pool,)))
         if pool in done.counted:
             measures.append(Measure(metrics.SLOTS_LIMIT, slots_of(pool, ports, policy).total, (pool,)))
-        jobs = done.running_jobs.get(pool)
-        if jobs is not None:
-            measures.append(Measure(metrics.JOBS_SHOWING_STEPS, jobs.shown, (pool,)))
-            measures.append(Measure(metrics.JOBS_WITH_FINDINGS, jobs.with_findings, (pool,)))
-        good = FleetGood(done.accelerators.get(pool), jobs).percent
+        running = done.running_jobs.get(pool)
+        if running is not None:
+            measures.append(Measure(metrics.JOBS_SHOWING_STEPS, running.shown, (pool,)))
+            measures.append(Measure(metrics.JOBS_WITH_FINDINGS, running.with_findings, (pool,)))
+        good = FleetGood(done.accelerators.get(pool), running).percent
         if good is not None:
             measures.append(Measure(metrics.FLEET_GOOD, good, (pool,)))
         standing += len(ports.operations.queued(pool_line(Awaited.BUDGET, pool)))

@@ -190,6 +190,7 @@ def test_nobody_listens_where_the_policy_says_so() -> None:
     assert done.silent == 0
     assert it.incidents == []
     assert done.counted == {"demo": 21}
+    assert done.running_jobs == {}, "without heartbeats nobody knows"
 
 
 # The job -------------------------------------------------------------------------------------------------------------
