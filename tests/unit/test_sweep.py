@@ -9,7 +9,7 @@ import pytest
 from nodeheal.contract.steps import DecideRequest, Decision
 from nodeheal.contract.vocabulary import EndCause, JobState, NodeState, Provider, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer, Silence
+from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, Heartbeat, ProbeAnswer, Silence
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -184,6 +184,8 @@ def test_a_node_that_was_taken_out_of_service_meanwhile_is_not_asked_about(state
 def test_nobody_listens_where_the_policy_says_so() -> None:
     it = Cluster()
     it.add(A)
+    heartbeat = Heartbeat(f"role:{A}", "boot-1", it.clock(), 60.0)
+    it.ports.heartbeats.beats[heartbeat.who] = heartbeat  # type: ignore[attr-defined]
 
     done = it.sweep(ACT.model_copy(update={"silence": Silence(enabled=False)}))
 
