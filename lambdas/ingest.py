@@ -11,7 +11,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.verify_event import Forged
-from nodeheal.services.jobs.look_at_training import look_at_stalled
+from nodeheal.services.jobs.look_at_training import look_at_alert
 
 
 class Envelope(BaseModel):
@@ -48,8 +48,8 @@ def _take(body: str) -> None:
     except (ValidationError, Forged) as error:
         why = explain(error) if isinstance(error, ValidationError) else str(error)
         return quarantine("ingest", body, why)
-    if (health_event.family, health_event.code) == (Family.host, names.TRAINING_STALLED):
-        return look_at_stalled(health_event, ports(), policy())
+    if (health_event.family, health_event.code) == (Family.host, names.TRAINING_ALERT):
+        return look_at_alert(health_event, ports(), policy())
     became = ingest(health_event, ports(), policy())
     # An event that is only counted costs no read and no log line: a node may send hundreds a second.
     if became not in (Ingested.UNENROLLED, Ingested.TOO_MANY):

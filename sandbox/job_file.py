@@ -64,6 +64,7 @@ def _options(script: Script, directory: Path) -> list[str]:
         f"--step-seconds={script.step_seconds}",
         f"--checkpoint-every={script.checkpoint_every}",
         f"--directory={directory}",
+        *([f"--overflow-at={script.overflows}", "--keep=1000"] if script.overflows else []),
     ]
 
 

@@ -70,6 +70,7 @@ class Script:
     breaks: int = 1  # this many nodes show the fault line, beginning with the gang's second
     kills: bool | None = None  # whether ranks die of it; None: by the catalog's action
     freezes: bool = False  # instead of a fault, the rank on the gang's second node stands still within its own work
+    overflows: int = 0  # instead of a fault, the update of this step overflows: the loss is not a number from then on
     of_host: bool = False  # a persistent fault of the host: on another one it is gone
     example: str = "numpy-trainer"  # the folder of examples/ with this job
     format: CheckpointFormat = CheckpointFormat.numpy  # of its checkpoints
@@ -85,6 +86,11 @@ class Script:
         if self.scheduler is SchedulerKind.KUBERNETES:
             return f"{'HyperPod' if self.provider == 'hyperpod' else 'EC2'} nodes of an EKS cluster"
         return "ECS Anywhere nodes" if self.provider == "hybrid" else f"EC2 nodes ({self.provider})"
+
+    @property
+    def is_in_kernel_log(self) -> bool:
+        """Whether the fault line is one of the kernel's."""
+        return not (self.dcgm_value or self.freezes or self.overflows)
 
     @property
     def action(self) -> Action:

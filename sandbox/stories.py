@@ -338,6 +338,17 @@ STORIES: dict[str, Named] = {
             steps=400,
         ),
     ),
+    "loss-diverged": Named(
+        "an update overflows: the job goes back to a checkpoint from before it, and not to the newest",
+        Script(
+            "the update of step 70 overflows; the job trains on, and its loss is not a number",
+            Family.host,
+            names.TRAINING_DIVERGED,
+            overflows=70,
+            kills=False,
+            steps=400,
+        ),
+    ),
     "paused": Named(
         "an operator has paused the pool; nodeheal only tells",
         fallen(

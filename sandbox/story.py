@@ -178,8 +178,12 @@ class Story:
     def _break_nodes(self) -> None:
         """Break the second node of the gang first: rank 0, which writes the story's progress, runs on the first."""
         told, victim = self.told, self._handles[1]
+        if self.script.overflows:  # all ranks show it: the first one is asked
+            victim = self._handles[0]
         told.broken = victim.node_id
-        if self.script.freezes:
+        if self.script.overflows:
+            told.fault_at = self._overflow()
+        elif self.script.freezes:
             told.fault_at = freeze_rank(victim.directory)
         else:
             told.fault_at = self._inject_into_dcgm(victim) if self.script.dcgm_value else self._inject(victim)
@@ -187,8 +191,15 @@ class Story:
             self._inject(other)
         assert told.training is not None
         told.step_at_fault = told.training.read().step_at(told.fault_at)
-        where = "" if self.script.dcgm_value or self.script.freezes else "'s kernel log"
+        where = "'s kernel log" if self.script.is_in_kernel_log else ""
         self._line(told.fault_at, "fault", f"{victim.node_id}{where}: {self.script.fault_line}")
+
+    def _overflow(self) -> float:
+        """Wait for the step whose update overflows; returns when it was done."""
+        step = self.script.overflows
+        self._await(lambda: self._step() > step, TRAINING_SECONDS, f"the job has gone beyond step {step}")
+        assert self.told.training is not None
+        return next(line.at for line in self.told.training.lines if line.step == step)
 
     def break_again(self, line: str) -> None:
         """Inject another fault into the broken node."""
@@ -288,9 +299,11 @@ class Story:
         expected, subject = self.script.expected, f"[nodeheal] {self.script.job}"
         started, finished = f"{subject} has started", f"{subject} has finished"
         stopped = (f"{subject} has stopped",) if self._was_isolated else ()
-        hung = (f"{subject} seems to hang",) if self.script.freezes else ()
+        trains_badly = (f"{subject} seems to hang",) if self.script.freezes else ()
+        if self.script.overflows:
+            trains_badly = (f"{subject} has a loss that is not a number",)
         if expected.restarts:
-            return (started, *hung, *stopped, f"{subject} runs again", finished)
+            return (started, *trains_badly, *stopped, f"{subject} runs again", finished)
         return (started, finished) if expected.finishes else (started, *stopped, f"{subject} is down")
 
     @property

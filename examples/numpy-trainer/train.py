@@ -38,7 +38,6 @@ Vector = NDArray[np.float64]
 SEED = 20
 INPUTS, HIDDEN, BATCH = 16, 32, 64
 LEARNING_RATE = 0.05
-KEPT_CHECKPOINTS = 3
 JOIN_SECONDS = 60.0  # how long the ranks of a gang may take to find one another
 LOST_PEER_SECONDS = 600.0  # as NCCL: a rank without its peer hangs this long unless somebody stops it
 TERMINATED = 143
@@ -62,6 +61,9 @@ class Options:
     world_size: int
     master: tuple[str, int]
     run: int
+    kept: int  # checkpoints
+    overflow_at: int  # the step of the first run whose update is not finite; 0: none
+    resume_from: Path | None  # the checkpoint that nodeheal names; None: the newest
     request: Path | None  # where this node's agent asks for a checkpoint
 
 
@@ -191,8 +193,9 @@ def loss_and_gradient(parameters: Vector, step: int, rank: int) -> tuple[float, 
 class Checkpoints:
     """Checkpoints in a directory. Each is whole or not there; one that fails its checksum does not count."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, kept: int) -> None:
         self._directory = directory
+        self._kept = kept
         self._lock = threading.Lock()
         self._saved = -1
         directory.mkdir(parents=True, exist_ok=True)
@@ -211,13 +214,13 @@ class Checkpoints:
         path = self._directory / f"step-{step:06d}.npz"
         _write_whole(path, body)
         _write_whole(path.with_suffix(".sha256"), hashlib.sha256(body).hexdigest().encode())
-        for old in sorted(self._directory.glob("step-*.npz"))[:-KEPT_CHECKPOINTS]:
+        for old in sorted(self._directory.glob("step-*.npz"))[: -self._kept]:
             old.with_suffix(".sha256").unlink(missing_ok=True)
             old.unlink()
 
-    def newest(self) -> tuple[int, Vector] | None:
-        """Step and parameters of the newest valid one."""
-        for path in sorted(self._directory.glob("step-*.npz"), reverse=True):
+    def newest(self, wanted: Path | None) -> tuple[int, Vector] | None:
+        """Step and parameters of the wanted one, or of the newest valid one."""
+        for path in [wanted] if wanted else sorted(self._directory.glob("step-*.npz"), reverse=True):
             body, checksum = path.read_bytes(), path.with_suffix(".sha256")
             if not checksum.exists() or checksum.read_text() != hashlib.sha256(body).hexdigest():
                 logger.warning("checkpoint %s is torn; trying the one before", path.name)
@@ -315,13 +318,13 @@ def _keep_no_books(**what: object) -> None:
 def train(options: Options) -> None:
     """Train to the last step, from wherever the last run came to."""
     gang = Gang(options)
-    checkpoints = Checkpoints(options.directory) if options.rank == 0 else None
+    checkpoints = Checkpoints(options.directory, options.kept) if options.rank == 0 else None
     listener = Listener(checkpoints, options.request) if checkpoints is not None else None
     note: Note = _keep_no_books
     state = np.concatenate([[0.0], parameters_at_start()])
     if checkpoints is not None:
         note = Progress(options.directory / "progress.jsonl", options.run).note
-        saved = checkpoints.newest()
+        saved = checkpoints.newest(options.resume_from)
         if saved is not None:
             state = np.concatenate([[float(saved[0])], saved[1]])
         note(event="resumed" if saved else "started", step=int(state[0]))
@@ -337,7 +340,8 @@ def train(options: Options) -> None:
         loss, gradient = loss_and_gradient(parameters, step, options.rank)
         shown.waits()
         mean = gang.mean(np.concatenate([[loss], gradient]))
-        parameters = parameters - LEARNING_RATE * mean[1:]
+        rate = np.inf if options.run == 1 and step == options.overflow_at else LEARNING_RATE
+        parameters = parameters - rate * mean[1:]
         is_due = step % options.checkpoint_every == 0 or step == options.steps
         if listener is not None:
             listener.took(step, parameters, is_due)
@@ -358,6 +362,10 @@ def options_from(arguments: list[str] | None, environment: "os._Environ[str]") -
     parser.add_argument("--checkpoint-every", type=int, default=int(get("TRAINER_CHECKPOINT_EVERY", "20")))
     parser.add_argument("--step-seconds", type=float, default=float(get("TRAINER_STEP_SECONDS", "0")))
     parser.add_argument("--directory", type=Path, default=Path(get("TRAINER_DIRECTORY", "checkpoints")))
+    parser.add_argument("--keep", type=int, default=3, metavar="N", help="checkpoints that are kept")
+    parser.add_argument(
+        "--overflow-at", type=int, default=0, metavar="STEP", help="the update of this step overflows, in the first run"
+    )
     given = parser.parse_args(arguments)
     requests = Path(get("NODEHEAL_CHECKPOINT_DIR", REQUESTS_DIRECTORY))
     return Options(
@@ -369,6 +377,9 @@ def options_from(arguments: list[str] | None, environment: "os._Environ[str]") -
         world_size=int(get("WORLD_SIZE", "1")),
         master=(get("MASTER_ADDR", "127.0.0.1"), int(get("MASTER_PORT", "29500"))),
         run=int(get("NODEHEAL_RUN", "0")),
+        kept=given.keep,
+        overflow_at=given.overflow_at,
+        resume_from=Path(get("NODEHEAL_RESUME_FROM", "")) if get("NODEHEAL_RESUME_FROM") else None,
         request=requests / f"{get('NODEHEAL_JOB')}.json" if get("NODEHEAL_JOB") else None,
     )
 

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from nodeheal.checkpoints.found import DirectoryListing, listing_of
+from nodeheal.checkpoints.found import DirectoryListing, Distrusted, listing_of
 from nodeheal.checkpoints.search import list_checkpoints
 from nodeheal.contract.vocabulary import CheckpointFormat
 
@@ -28,6 +28,7 @@ def list_apart(
     seconds: float,
     *,
     to_newest_valid: bool = False,
+    distrusted: Distrusted | None = None,
     prepare: Callable[[], None] = lambda: None,
 ) -> DirectoryListing:
     """Run `list_checkpoints` with a deadline; at the deadline the listing has a problem. The search process calls
@@ -35,7 +36,8 @@ def list_apart(
     """
 
     def look() -> object:
-        return list_checkpoints(directory, wanted, to_newest_valid=to_newest_valid).as_json()
+        listing = list_checkpoints(directory, wanted, to_newest_valid=to_newest_valid, distrusted=distrusted)
+        return listing.as_json()
 
     try:
         answer = tell_apart(look, seconds, prepare)

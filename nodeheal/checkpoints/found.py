@@ -20,6 +20,20 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Distrusted:
+    """The checkpoints that nobody resumes from: from a step on, written before a time (seconds since the epoch). One of
+    which no step is known is among them by its time alone.
+    """
+
+    step: int
+    until: float
+
+    def holds(self, step: int | None, written_at: float) -> bool:
+        """Whether such a checkpoint is among them."""
+        return written_at < self.until and (step is None or step >= self.step)
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """One checkpoint with its verdict. No problem: it is whole."""
 

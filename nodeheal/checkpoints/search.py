@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from nodeheal.checkpoints import hugging_face, megatron, nemo, neuronx, single_files, torch_distributed
-from nodeheal.checkpoints.found import Candidate, Checkpoint, CheckpointBroken, DirectoryListing
+from nodeheal.checkpoints.found import Candidate, Checkpoint, CheckpointBroken, DirectoryListing, Distrusted
 from nodeheal.checkpoints.place import CheckpointRoot
 from nodeheal.contract.vocabulary import CheckpointFormat
 
@@ -22,15 +22,20 @@ _LOOKS: dict[CheckpointFormat, Callable[[CheckpointRoot, Sequence[str]], list[Ca
 
 
 def list_checkpoints(
-    directory: str, wanted: CheckpointFormat = CheckpointFormat.auto, *, to_newest_valid: bool = False
+    directory: str,
+    wanted: CheckpointFormat = CheckpointFormat.auto,
+    *,
+    to_newest_valid: bool = False,
+    distrusted: Distrusted | None = None,
 ) -> DirectoryListing:
-    """Return all of them with verdicts; or those down to the newest valid one. Never raises, since the caller needs an
-    answer.
+    """Return all of them with verdicts; or those down to the newest valid one, which is none of the distrusted. Never
+    raises, since the caller needs an answer.
     """
     try:
         place = CheckpointRoot(directory)
         kind, candidates = _candidates(place, place.names(), wanted)
-        judged = _judge(place, _newest_first(place, candidates)[:JUDGED_AT_MOST], to_newest_valid)
+        newest = _newest_first(place, candidates)[:JUDGED_AT_MOST]
+        judged = _judge(place, newest, to_newest_valid, distrusted)
         return DirectoryListing(directory, kind, tuple(judged), left_out=max(0, len(candidates) - JUDGED_AT_MOST))
     except Exception as error:  # others may have written any bytes there: an error means that the file is wrong
         return DirectoryListing(directory, wanted, problem=_said(error))
@@ -63,17 +68,21 @@ def _newest_first(place: CheckpointRoot, candidates: Sequence[Candidate]) -> lis
     )
 
 
-def _judge(place: CheckpointRoot, candidates: Sequence[Candidate], to_newest_valid: bool) -> Iterator[Checkpoint]:
+def _judge(
+    place: CheckpointRoot, candidates: Sequence[Candidate], to_newest_valid: bool, distrusted: Distrusted | None
+) -> Iterator[Checkpoint]:
     for candidate in candidates:
-        judged = _judged(place, candidate)
+        judged = _judged(place, candidate, distrusted)
         yield judged
         if to_newest_valid and judged.is_valid:
             return
 
 
-def _judged(place: CheckpointRoot, candidate: Candidate) -> Checkpoint:
+def _judged(place: CheckpointRoot, candidate: Candidate, distrusted: Distrusted | None) -> Checkpoint:
     path = f"{place.root.rstrip('/')}/{candidate.name}" if candidate.name else place.root
     shown = path.encode("utf-8", "replace").decode()
+    if distrusted is not None and distrusted.holds(candidate.step, place.changed_at(candidate.name)):
+        return Checkpoint(shown, candidate.step, "written when the loss was not a number")
     try:
         return Checkpoint(
             shown, candidate.step, remark=candidate.check(), written_at=place.changed_at(candidate.name) or None

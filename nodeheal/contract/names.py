@@ -153,8 +153,11 @@ JOB_VARIABLE = "NODEHEAL_JOB"  # the job's name; read back from the events of it
 RUN_VARIABLE = "NODEHEAL_RUN"  # the number of the run
 PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # in which local rank 0 shows its steps; docs/agent.md has the protocol
 PROGRESS_DIR = "/run/nodeheal/progress"  # where a program shows its steps, on the node and in the container
+# Give the agent the checkpoints that it leaves out: from this step on, written before this time.
+DISTRUSTED_STEP, DISTRUSTED_UNTIL = "NODEHEAL_DISTRUSTED_STEP", "NODEHEAL_DISTRUSTED_UNTIL"
 PROGRESS_OF_RUN = "NODEHEAL_PROGRESS_OF_RUN"  # gives the agent the file in which a finished run reported its steps
-TRAINING_STALLED = "training_stalled"  # of one that stands still on a node: its job is looked at, at once
+TRAINING_ALERT = "training_alert"  # of one that stands still, or whose loss is no number: it is looked at, at once
+TRAINING_DIVERGED = "training_diverged"  # of one whose loss is no number, on all of its nodes
 TRAINING_HANG = "training_hang"  # the code of a run that has reported no step for too long, in family host
 
 

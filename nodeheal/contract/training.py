@@ -34,11 +34,17 @@ class NodeTraining:
     loss: float | None = None  # of the last steps; not a number where one of them is not finite
     usual_loss: float | None = None
     loss_spread: float | None = None
+    good_step: int | None = None  # the last with a finite loss; its update may still be what broke the next one
     saved_step: int | None = None  # of the last checkpoint
     saved_seconds: float | None = None  # since it was written, when the heartbeat was sent
     waiting_ranks: int | None = None  # whose own work of the next step is done; None: its ranks do not show that
     working_rank: int | None = None  # the local rank that has not come so far for the longest
     pause: str | None = None  # what the job is at between two steps: `evaluation`, `checkpoint`
+
+    @property
+    def has_lost_its_loss(self) -> bool:
+        """Whether its loss is not a number."""
+        return self.loss is not None and not math.isfinite(self.loss)
 
     def is_stalled(self, least_seconds: float, least_steps: float) -> bool:
         """Return whether it has stood still for so many seconds, for as long as so many of its steps usually take, and
@@ -63,6 +69,7 @@ _KEYS = {
     "loss": "l",
     "usual_loss": "ul",
     "loss_spread": "ls",
+    "good_step": "g",
     "saved_step": "k",
     "saved_seconds": "kt",
     "waiting_ranks": "w",

@@ -15,7 +15,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome, VerbName
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import FoundCheckpoint, Job
+from nodeheal.domain.jobs.job import Divergence, FoundCheckpoint, Job
 from nodeheal.domain.operation import Operation, node_owner
 from nodeheal.domain.recovery.timeline import TimelineEntry
 from nodeheal.operations.handler import Answers, Handler, OperationFacts, Result, VerbContext, read_time, step_result
@@ -31,12 +31,22 @@ ANSWER_SECONDS = 55  # the state machines wait 60; a node that still looks then 
 class _Record(Frozen):
     """Where the node was asked to look. A node names what a job is told to load: nothing outside of this counts.
 
-    `after_run`: the job's last run, if it had ended by then. Nothing writes there until the next one.
+    `after_run`: the job's last run, if it had ended by then. Nothing writes there until the next one. What was written
+    before `distrusted_until`, from `distrusted_step` on, is not to be loaded.
     """
 
     directory: str
     job_id: str
     after_run: int = 0
+    distrusted_step: int | None = None
+    distrusted_until: datetime | None = None
+
+    def may_load(self, event: CheckpointFound) -> bool:
+        """Whether the job may go on from what the node has found."""
+        if event.path is None or self.distrusted_step is None or self.distrusted_until is None:
+            return True
+        is_older = event.step is not None and event.step < self.distrusted_step
+        return is_older or (event.written_at is not None and event.written_at >= self.distrusted_until)
 
 
 def plan(request: StepRequest | JobRequest, node: Node, job: Job, ports: Ports) -> Operation:
@@ -49,8 +59,20 @@ def plan(request: StepRequest | JobRequest, node: Node, job: Job, ports: Ports) 
         planned = plan_step(request, ports, VerbName.FIND_CHECKPOINT, owner, suffix=suffix, seconds=ANSWER_SECONDS)
     last = ports.jobs.get_run(job.job_id, job.current_run)
     after_run = last.number if last is not None and last.has_ended else 0
-    record = _Record(directory=job.checkpoints.directory, job_id=job.job_id, after_run=after_run)
+    record = _Record(
+        directory=job.checkpoints.directory,
+        job_id=job.job_id,
+        after_run=after_run,
+        distrusted_step=job.diverged.step if job.diverged else None,
+        distrusted_until=_end_of(job.diverged, job, ports) if job.diverged else None,
+    )
     return replace(planned, node_id=node.node_id, boot_id=node.boot_id, data_json=record.model_dump_json())
+
+
+def _end_of(diverged: Divergence, job: Job, ports: Ports) -> datetime:
+    """When the run after it was started, whose checkpoints are good again; now, where there is none yet."""
+    later = ports.jobs.get_run(job.job_id, diverged.run + 1)
+    return later.started_at if later is not None else ports.clock()
 
 
 def _start(operation: Operation, world: VerbContext) -> Operation | Result:
@@ -60,7 +82,8 @@ def _start(operation: Operation, world: VerbContext) -> Operation | Result:
         return _result(operation, ports.clock(), Outcome.DONE, "there is no checkpoint to look for")
     node, file = node_of(operation.node_id, ports), _progress_file(job)
     try:
-        return send_command(operation, node, command(job.checkpoints, **file), operation.deadline_at, ports)
+        wanted = command(job.checkpoints, **file, **_distrusted(_record(operation)))
+        return send_command(operation, node, wanted, operation.deadline_at, ports)
     except NotFound as gone:
         return _result(operation, ports.clock(), Outcome.UNKNOWN, str(gone))
 
@@ -78,11 +101,18 @@ def _progress_file(job: Job) -> dict[str, str]:
     return {"Progress": file.rpartition("/")[2]}
 
 
+def _distrusted(record: _Record) -> dict[str, str]:
+    if record.distrusted_step is None or record.distrusted_until is None:
+        return {}
+    until = int(record.distrusted_until.timestamp())
+    return {"DistrustedStep": str(record.distrusted_step), "DistrustedUntil": str(until)}
+
+
 def _observe(operation: Operation, facts: OperationFacts) -> Result | None:
     record = _record(operation)
     if operation.answer_json:
         event = CheckpointFound.model_validate_json(operation.answer_json)
-        why = event.reason or _why_not_believed(event, record.directory)
+        why = event.reason or _why_not_believed(event, record)
         if why:
             message = f"{event.node_id} could not tell where {record.job_id} goes on: {why}"
             return _result(operation, facts.now, Outcome.UNKNOWN, message)
@@ -93,7 +123,10 @@ def _observe(operation: Operation, facts: OperationFacts) -> Result | None:
     return _result(operation, facts.now, Outcome.UNKNOWN, "no answer yet") if facts.is_final else None
 
 
-def _why_not_believed(event: CheckpointFound, directory: str) -> str:
+def _why_not_believed(event: CheckpointFound, record: _Record) -> str:
+    if not record.may_load(event):
+        return f"{event.path} was written when its loss was not a number: the agent there is too old to leave it out"
+    directory = record.directory
     is_inside = event.path is None or event.path == directory or event.path.startswith(f"{directory.rstrip('/')}/")
     return "" if is_inside and ".." not in (event.path or "").split("/") else f"{event.path} is not in {directory}"
 

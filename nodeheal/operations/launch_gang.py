@@ -13,7 +13,7 @@ from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.early_end import early_end, ended_early, was_refused
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.lost_work import start_text
-from nodeheal.domain.jobs.restarts import no_progress_reason
+from nodeheal.domain.jobs.restarts import no_progress_reason, nowhere_to_go_back_reason
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.situation import Situation
@@ -79,7 +79,7 @@ def _places(operation: Operation, job: Job, last: Run, world: VerbContext) -> tu
     if alive:
         why = f"{where_they_are(alive)} of run {last.number} may still be writing checkpoints"
         return [], _refused(operation, now, why)
-    stuck = no_progress_reason(job, ports.jobs.runs(job.job_id))
+    stuck = no_progress_reason(job, ports.jobs.runs(job.job_id)) or nowhere_to_go_back_reason(job)
     if stuck:
         return [], _refused(operation, now, stuck)
     nodes = _nodes_for(request, last, ports, policy)

@@ -67,7 +67,7 @@ CLOUDS = (
         "stale-event",
         "paused",
         "no-capacity",
-        "hung-collective",
+        "hung-collective", "loss-diverged",
     ),
     ("never-returns", "approval-ignored", "fixed-by-stop-start", "two-nodes", "unknown", "no-spare"),
     ("breaker-open", "gpu-reset-refused", "replaced-from-template", "budget-full", "early-warning", "remap"),

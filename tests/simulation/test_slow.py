@@ -9,7 +9,7 @@ from bench.fleet.runs import ROOT
 from bench.fleet.slow import PUBLISHED, UNTIL_RESTART, in_proportion, lost, slow_minutes, stopped_minutes, tables
 from bench.fleet.tables import BEGIN, END, into_page
 from nodeheal.agent.runtime.trainings import STALL_SECONDS
-from nodeheal.agent.transport.heartbeat_thread import STALL_LOOK_SECONDS
+from nodeheal.agent.transport.heartbeat_thread import ALERT_LOOK_SECONDS
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from stacks.rules import SWEEP_EVERY
 
@@ -64,7 +64,7 @@ def test_a_hang_is_seen_after_its_limit_and_two_looks_and_a_loss_after_a_heartbe
     policy = RecoveryPolicy()
     assert policy.slow_jobs.hang_seconds == STALL_SECONDS
 
-    seconds = policy.slow_jobs.hang_seconds + 2 * STALL_LOOK_SECONDS
+    seconds = policy.slow_jobs.hang_seconds + 2 * ALERT_LOOK_SECONDS
 
     assert seconds < slow.HANG_SEEN * 60
     assert policy.silence.heartbeat_seconds + SWEEP_EVERY.to_seconds() == slow.NO_NUMBER_SEEN * 60

@@ -104,6 +104,7 @@ class FakeCluster:
         self.on_wait: Callable[[], object] = self._gang_finishes  # what happens while an incident waits for news
         self.on_question: Callable[[StepRequest], None] = lambda _: None  # a human is asked; silence unless told
         self.on_replace: Callable[[StepRequest], None] = lambda _: None  # what comes of asking for a new machine
+        self.knows_no_distrust: set[str] = set()  # nodes whose agents are too old to leave a checkpoint out
         self.checkpoints: list[tuple[str, int]] = []  # what a node that is asked finds: the last of them is the newest
         self.shown_step: int | None = None  # the last one that the run before has shown on the node that is asked
         self._looked = 0  # how many searches were seen
@@ -339,7 +340,9 @@ class FakeCluster:
         name, asked = self.asked_to_look()
         if name in self.hangs:
             return
-        newest = self.checkpoints[-1] if self.checkpoints and name not in self.blind else None
+        limit = int(searches_in(self.ports)[-1].parameters.get("DistrustedStep", 10**18))
+        trusted = [found for found in self.checkpoints if found[1] < limit or name in self.knows_no_distrust]
+        newest = trusted[-1] if trusted and name not in self.blind else None
         event = CheckpointFound(
             **self._fact(name, self.node(name).boot_id),
             **asked,

@@ -69,6 +69,7 @@ PATHS = {
     "two-nodes": [],  # of each of the two, and in whatever order: see SIDE_BY_SIDE
     "tasks-of-others": HEALED,
     "hung-collective": ["Freeze evidence", "Stop gang", "Launch gang", "End incident", "Recovered"],
+    "loss-diverged": ["Stop gang", "Launch gang", "End incident", "Recovered"],
     "paused": [*HEALED[7:8], "Observed only"],
     "stale-event": HEALED,
 }
@@ -114,6 +115,7 @@ RESULTS = {
     "two-faults": REBOOTED,
     "tasks-of-others": REBOOTED,
     "hung-collective": done("FREEZE_EVIDENCE", "RESTART_WORKLOAD"),
+    "loss-diverged": done("RESTART_WORKLOAD"),
     "paused": [],
     "stale-event": REBOOTED,
 }

@@ -10,8 +10,8 @@ import pytest
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import JobFindingKind as Kind
-from nodeheal.domain.jobs.job import GangTask, Run
-from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, Suspect, job_findings, noted
+from nodeheal.domain.jobs.job import Divergence, GangTask, Run
+from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, Suspect, first_distrusted, job_findings, noted
 from nodeheal.domain.policy.policy_models import SlowJobs
 from tests.support.builders import NOW
 from tests.support.jobs import ecs_job
@@ -80,6 +80,25 @@ def test_one_rank_that_moves_or_evaluates_shows_that_the_run_does_not_hang() -> 
 
 def test_a_run_of_which_only_the_step_is_known_is_not_judged() -> None:
     assert kinds({"mi-0": NodeTraining("llama/2", 12)}) == []
+
+
+@pytest.mark.parametrize(
+    ("good", "went_back_before", "resumed", "first"),
+    [
+        ([70, 71, None], False, 60, 70),
+        ([None, None], False, 60, None),
+        ([70], True, 60, 60),  # going back there has not helped: further
+        ([70], True, None, 70),
+        ([], True, 60, 60),
+    ],
+)
+def test_a_loss_that_is_no_number_makes_the_checkpoints_from_the_last_good_step_on_distrusted(
+    good: list[int | None], went_back_before: bool, resumed: int | None, first: int | None
+) -> None:
+    job = replace(JOB, diverged=Divergence(1, 65) if went_back_before else None)
+    reports = [NodeTraining("llama/2", 90, good_step=step) for step in good]
+
+    assert first_distrusted(job, replace(RUN, resumed_step=resumed), reports) == first
 
 
 WAITS, WORKS = {"waiting_ranks": 2}, {"waiting_ranks": 1, "working_rank": 1}

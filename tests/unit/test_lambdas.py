@@ -124,7 +124,7 @@ def test_a_heartbeat_opens_nothing_whatever_else_it_says(world: World, sign: dic
 
 def test_a_run_that_stands_still_is_looked_at_and_opens_nothing(world: World) -> None:
     it = world.serves(Incident())
-    stalled = {"family": Family.host, "code": "training_stalled", "subcode": None, "component": "llama/1"}
+    stalled = {"family": Family.host, "code": "training_alert", "subcode": None, "component": "llama/1"}
 
     answer = lambdas.ingest.handler(batch(on_bus(xid(0, node_id=C, instance_id=C, **stalled))), None)
 

@@ -19,7 +19,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import SlowJobs
 from nodeheal.ports import Ports
 from nodeheal.services import sweep as sweeping
-from nodeheal.services.jobs.look_at_training import TrainingLook, look_at_stalled, look_at_training
+from nodeheal.services.jobs.look_at_training import TrainingLook, look_at_alert, look_at_training
 from nodeheal.services.notify.compose_training import compose_training
 from nodeheal.services.sweep import sweep
 from tests.support.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
@@ -225,7 +225,7 @@ def test_a_look_that_breaks_at_any_write_is_made_up_for_by_the_next(
 
 def stall(node_id: str, component: str | None = "llama/2") -> HealthEvent:
     known = {"node_id": node_id, "instance_id": node_id, "component": component}
-    return xid(0, family=Family.host, code="training_stalled", subcode=None, verdict=Verdict.DEGRADED, **known)
+    return xid(0, family=Family.host, code="training_alert", subcode=None, verdict=Verdict.DEGRADED, **known)
 
 
 @pytest.fixture
@@ -241,15 +241,15 @@ def standing(world: Ports) -> Ports:
 def test_the_report_of_the_runs_first_node_has_the_run_looked_at_at_once(standing: Ports) -> None:
     for node_id in reversed(NODES):
         assert subjects(standing) == []
-        look_at_stalled(stall(node_id), standing, ACT)
+        look_at_alert(stall(node_id), standing, ACT)
 
     assert subjects(standing) == ["[nodeheal] llama seems to hang"]
 
 
 @pytest.mark.parametrize("component", [None, "", "/", "llama-2/2", "llama"])
 def test_a_report_of_no_run_of_that_node_is_nothing(standing: Ports, component: str | None) -> None:
-    look_at_stalled(stall("mi-9", component or None), standing, ACT)
-    look_at_stalled(stall("mi-1" if component == "llama" else "mi-0", component or None), standing, ACT)
+    look_at_alert(stall("mi-9", component or None), standing, ACT)
+    look_at_alert(stall("mi-1" if component == "llama" else "mi-0", component or None), standing, ACT)
 
     assert subjects(standing) == []
 
@@ -258,7 +258,7 @@ def test_a_report_of_no_run_of_that_node_is_nothing(standing: Ports, component: 
 def test_where_nobody_looks_a_report_is_nothing(standing: Ports, where: str) -> None:
     off = getattr(ACT, where).model_copy(update={"enabled": False})
 
-    look_at_stalled(stall("mi-0"), standing, ACT.model_copy(update={where: off}))
+    look_at_alert(stall("mi-0"), standing, ACT.model_copy(update={where: off}))
 
     assert subjects(standing) == []
 

@@ -19,7 +19,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "pause": st.from_regex(r"[a-z]{1,16}", fullmatch=True),
     "loss": SHORT | SHORT.map(lambda loss: -loss) | st.just(math.nan),
     "usual_loss": SHORT.map(lambda loss: -loss),
-    **dict.fromkeys(("slowest_rank", "saved_step", "waiting_ranks", "working_rank"), WHOLE),
+    **dict.fromkeys(("slowest_rank", "good_step", "saved_step", "waiting_ranks", "working_rank"), WHOLE),
 }
 FIELDS = [field.name for field in fields(NodeTraining) if field.name not in {"run", "step"}]
 TRAININGS = st.builds(
@@ -41,7 +41,7 @@ def test_what_is_written_is_read_and_what_has_no_room_is_left_out_from_the_end(t
 
 
 def test_a_run_has_room_with_every_value() -> None:
-    whole = ("slowest_rank", "saved_step", "waiting_ranks", "working_rank")
+    whole = ("slowest_rank", "good_step", "saved_step", "waiting_ranks", "working_rank")
     values = dict.fromkeys(whole, 123456789) | {"pause": "p" * 16}
     largest = NodeTraining("x" * 63 + "/123456789", 123_456_789, **dict.fromkeys(FIELDS, 1.234e-05) | values)  # type: ignore[arg-type]
 

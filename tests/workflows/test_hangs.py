@@ -1,10 +1,13 @@
 """A run that hangs: every rank's node says so, and that is one incident and one restart."""
 
+import math
+from collections.abc import Callable
+
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.training import NodeTraining
-from nodeheal.contract.vocabulary import Ending, Family, JobFindingKind, NodeState, Verdict
+from nodeheal.contract.vocabulary import Ending, Family, JobFindingKind, JobState, NodeState, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.jobs.job import Hang
@@ -14,8 +17,8 @@ from nodeheal.domain.policy.policy_models import Evidence, Mode, SlowJobs
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.look_at_training import look_at_training
 from nodeheal.services.steps import save_node
-from tests.support.builders import ACT, scheduler_in, xid
-from tests.support.job_cluster import NODES, JobCluster, finishes, is_recovered
+from tests.support.builders import ACT, scheduler_in, searches_in, xid
+from tests.support.job_cluster import NODES, Happening, JobCluster, finishes, is_recovered
 
 A, B, C, _ = NODES
 OBSERVES = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"mode": Mode.observe})})
@@ -297,6 +300,80 @@ def test_a_run_that_hangs_by_its_own_steps_starts_again_where_the_policy_says_so
     assert (seen.end, it.run.number, len(incidents(it))) == ("Completed", 2 if acts else 1, 1)
     assert [name for verb, name in it.commands if verb == "freeze-evidence"] == ([B] if acts else [])
     assert {node.state for node in it.ports.nodes.in_pool("demo")} == {NodeState.HEALTHY}
+
+
+ON_LOSS = ACT.model_copy(update={"slow_jobs": SlowJobs(restarts=(JobFindingKind.LOSS_NOT_FINITE,))})
+
+
+def loses_its_loss(good_step: int | None) -> Callable[[JobCluster], None]:
+    """Both nodes say that the loss is not a number, and which step was the last good one."""
+
+    def happens(it: JobCluster) -> None:
+        it.clock.advance(60)
+        run = f"llama/{it.run.number}"
+        training = NodeTraining(run, 95, idle_seconds=1.0, step_seconds=1.0, loss=math.nan, good_step=good_step)
+        beats = {
+            name: Heartbeat(f"role:{name}", "boot-1", it.clock(), 60.0, trainings={run: training}) for name in (A, B)
+        }
+        look_at_training(["demo"], beats, it.ports, it.policy)
+
+    return happens
+
+
+def diverging(*happenings: Happening) -> JobCluster:
+    it = JobCluster(policy=ON_LOSS, checkpoints={"directory": "/mnt/llama", "format": "megatron"})
+    it.checkpoints = [(f"/mnt/llama/iter_{step}", step) for step in (20, 40, 60, 80)]
+    it.happenings = [*happenings, finishes]
+    return it
+
+
+def resumed(it: JobCluster) -> list[int | None]:
+    return [run.resumed_step for run in it.ports.jobs.runs("llama")]
+
+
+def test_a_loss_that_is_no_number_goes_back_before_it_and_further_where_that_does_not_help() -> None:
+    it = diverging(loses_its_loss(70), is_recovered, loses_its_loss(64), is_recovered)
+
+    assert it.submit().end == "Completed"
+    assert resumed(it) == [80, 60, 40]
+    assert {node.state for node in it.ports.nodes.in_pool("demo")} == {NodeState.HEALTHY}
+
+
+def test_what_a_later_run_has_written_is_trusted_again() -> None:
+    it = diverging(loses_its_loss(70), is_recovered, finishes)
+    it.submit()
+    later = it.ports.jobs.get_run("llama", 2)
+    assert later is not None
+
+    [sent] = [sent for sent in searches_in(it.ports) if "DistrustedStep" in sent.parameters]
+
+    assert sent.parameters["DistrustedStep"] == "70"
+    assert int(sent.parameters["DistrustedUntil"]) <= later.started_at.timestamp()
+
+
+def test_without_an_older_checkpoint_a_human_has_it_and_nothing_is_started() -> None:
+    it = diverging(loses_its_loss(10), is_recovered)
+
+    it.submit()
+
+    assert resumed(it) == [80]
+    assert it.job.state is JobState.FAILED
+    assert "no checkpoint before step 10" in it.job.summary
+
+
+def test_an_agent_that_is_too_old_to_leave_it_out_is_not_believed() -> None:
+    it = diverging(loses_its_loss(70), is_recovered)
+    it.knows_no_distrust = set(NODES)
+
+    it.submit()
+
+    assert (resumed(it), it.job.state) == ([80], JobState.FAILED)
+
+
+def test_where_nobody_knows_the_last_good_step_the_owner_is_told_and_nothing_is_restarted() -> None:
+    it = diverging(loses_its_loss(None))
+
+    assert (it.submit().end, resumed(it), incidents(it)) == ("Completed", [80], [])
 
 
 def test_a_run_that_hangs_by_its_own_steps_is_only_told_by_default() -> None:

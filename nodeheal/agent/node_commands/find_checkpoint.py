@@ -34,7 +34,7 @@ from nodeheal.agent.transport.bus import EventBus
 from nodeheal.agent.transport.event import EventFactory, Found
 from nodeheal.agent.transport.spool import Spool
 from nodeheal.checkpoints.apart import SearchFailed, list_apart, tell_apart
-from nodeheal.checkpoints.found import DirectoryListing
+from nodeheal.checkpoints.found import DirectoryListing, Distrusted
 from nodeheal.checkpoints.place import why_not_plain
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import CheckpointFormat
@@ -44,6 +44,7 @@ LONGEST_WAIT_SECONDS = 99.0  # the two digits that the SSM document accepts
 LEAST_LOOK_SECONDS = 5.0  # to stat a folder; a file system that takes longer hangs
 STEP_SECONDS = 3.0  # to read the progress file of the previous run
 TO_REPORT_SECONDS = 5.0  # the share of the given time that reporting may need
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _PROGRESS = re.compile(r"[A-Za-z0-9._-]{1,155}\.(json|steps)")
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class FindCheckpointCommand:
     boot_id: str
     expires_at: float
     progress: Path | None = None  # where the previous run may have written its steps
+    distrusted: Distrusted | None = None  # what is left out
     sight_after: float | None = None  # report only what is seen there, after so many seconds
 
 
@@ -98,7 +100,15 @@ def _last_step(file: Path, become: Callable[[], None]) -> int | None:
 
 def _look(command: FindCheckpointCommand, seconds: float, become: Callable[[], None]) -> Found:
     if command.sight_after is None:
-        answer = _found(list_apart(command.directory, command.format, seconds, to_newest_valid=True, prepare=become))
+        listing = list_apart(
+            command.directory,
+            command.format,
+            seconds,
+            to_newest_valid=True,
+            distrusted=command.distrusted,
+            prepare=become,
+        )
+        answer = _found(listing)
         return replace(answer, last_step=_last_step(command.progress, become)) if command.progress else answer
     after = min(command.sight_after, seconds - LEAST_LOOK_SECONDS)
     sight = see_apart(command.directory, max(0.0, after), LEAST_LOOK_SECONDS, become)
@@ -150,6 +160,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
         arguments.boot_id,
         arguments.expires_at,
         _progress_of(config),
+        _distrusted(),
         arguments.sight_after,
     )
     return find_checkpoint(command, config, open_spool(config), event_bus(config, clock), clock)
@@ -161,6 +172,12 @@ def _progress_of(config: AgentConfig) -> Path | None:
     """
     name = os.environ.get(names.PROGRESS_OF_RUN, "")
     return Path(config.progress_dir, name) if _PROGRESS.fullmatch(name) else None
+
+
+def _distrusted() -> Distrusted | None:
+    """Read what is left out from the environment, for the same reason."""
+    step, until = (os.environ.get(name, "") for name in (names.DISTRUSTED_STEP, names.DISTRUSTED_UNTIL))
+    return Distrusted(int(step), float(until)) if _NUMBER.fullmatch(step) and _NUMBER.fullmatch(until) else None
 
 
 COMMAND = NodeCommand(

@@ -19,7 +19,7 @@ from nodeheal.agent.transport.fault_counts import FaultCounts
 from nodeheal.agent.transport.gauges import Sample, training_job
 from nodeheal.agent.transport.sender import Sender
 from nodeheal.agent.transport.spool import Spool
-from nodeheal.contract.names import TRAINING_STALLED
+from nodeheal.contract.names import TRAINING_ALERT
 from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -99,13 +99,15 @@ class Agent:
         self._spool.put([self._event_factory.alive(self._clock.utc_now())])
         self._sender.wake()
 
-    def report_stall(self, training: NodeTraining) -> None:
-        """Send that this run stands still. Safe from any thread."""
+    def report_alert(self, training: NodeTraining) -> None:
+        """Send that this run stands still, or that its loss is not a number. Safe from any thread."""
         now = self._clock.utc_now()
         text = f"{training.run} has taken no step after {training.step} for {training.idle_seconds or 0:.0f} s"
-        stall = Finding(Family.host, TRAINING_STALLED, training.run, text)
+        if training.has_lost_its_loss:
+            text = f"the loss of {training.run} is not a number at step {training.step}"
+        alert = Finding(Family.host, TRAINING_ALERT, training.run, text)
         position = f"{training.run}/{training.step}/{now.isoformat()}"
-        self._spool.put([self._event_factory.found(stall, source="progress", position=position, at=now, evidence=text)])
+        self._spool.put([self._event_factory.found(alert, source="progress", position=position, at=now, evidence=text)])
         self._sender.wake()
 
     def gauges(self) -> dict[str, float]:

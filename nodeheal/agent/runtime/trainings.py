@@ -42,15 +42,21 @@ class Trainings:
             trainings.append(training_of(run, ranks, history, now, self._time()))
         return trainings[:RUNS]
 
-    def stalled(self) -> list[NodeTraining]:
-        """Return the runs of the last look that stand still. Between two looks: their medians stay as they are."""
+    def alerts(self) -> list[NodeTraining]:
+        """Return the runs of the last look that stand still, or whose loss is not a number. Between two looks: their
+        medians stay as they are.
+        """
         if not self._histories:
             return []
         now, known = self._monotonic(), self._histories
         trainings = [
             training_of(run, ranks, known[run], now, self._time()) for run, ranks in self._shown() if run in known
         ]
-        return [training for training in trainings[:RUNS] if training.is_stalled(STALL_SECONDS, STALL_STEPS)]
+        return [
+            training
+            for training in trainings[:RUNS]
+            if training.has_lost_its_loss or training.is_stalled(STALL_SECONDS, STALL_STEPS)
+        ]
 
     def _shown(self) -> Iterator[tuple[str, Ranks]]:
         for run, files in files_by_run(self._folder)[:RUNS_READ]:
@@ -96,6 +102,7 @@ class TrainingHistory:
         self._recent: deque[_Look] = deque()
         self._older: list[_Look] = []
         self.step_age, self.save_age = Age(), Age()
+        self.good_step: int | None = None
         self._aged, self._every = 0, 1  # of the looks that have grown old, each so many-th is kept
 
     def add(self, ranks: Ranks, now: float) -> None:
@@ -108,6 +115,8 @@ class TrainingHistory:
         if self._usual_from is None:
             self._usual_from = first + WARM_UP_STEPS
         step_seconds, loss = _median(record.step_seconds for record in new), _loss(record.loss for record in new)
+        good = [record.step for record in new if record.loss is not None and math.isfinite(record.loss)]
+        self.good_step = max(good, default=self.good_step)
         self._recent.append(_Look(now, step_seconds, loss, is_usual))
         self._grow_old(now)
 
@@ -176,7 +185,8 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
         compute_seconds=_median(computes.values()),
         slowest_compute_seconds=None if slowest_rank is None else computes[slowest_rank],
         slowest_rank=slowest_rank,
-        loss=history.loss,
+        loss=_newest_loss(ranks.values(), history.loss),
+        good_step=history.good_step,
         usual_loss=usual_loss,
         loss_spread=loss_spread,
         saved_step=saved_step,
@@ -189,6 +199,13 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
 
 def _since(at: float | None, time: float) -> float | None:
     return None if at is None else time - at
+
+
+def _newest_loss(ranks: Iterable[Sequence[StepRecord]], usual: float | None) -> float | None:
+    """Return that it is not a number where the newest of a rank is none; else the one of the looks."""
+    shown = ([record for record in records if record.loss is not None] for records in ranks)
+    newest = [max(records, key=lambda record: record.order) for records in shown if records]
+    return math.nan if any(record.loss is not None and math.isnan(record.loss) for record in newest) else usual
 
 
 def _loss(losses: Iterable[float | None]) -> float | None:

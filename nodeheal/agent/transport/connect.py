@@ -39,12 +39,12 @@ def beside(
     clock: Clock,
     signer: Signer,
     say_alive: Callable[[], None],
-    report_stall: Callable[[NodeTraining], None],
+    report_alert: Callable[[NodeTraining], None],
     gauges: Callable[[], Mapping[str, float]],
     samples: Callable[[], Iterable["Sample"]],
 ) -> list[Thread]:
     """Create the threads that the configuration enables."""
-    heartbeats = heartbeat_thread(config, clock, signer, say_alive, report_stall)
+    heartbeats = heartbeat_thread(config, clock, signer, say_alive, report_alert)
     threads: list[Thread] = [heartbeats]
     if config.cloudwatch_metrics:
         threads.append(publisher(config, clock, gauges))
@@ -63,7 +63,7 @@ def heartbeat_thread(
     clock: Clock,
     signer: Signer,
     instead: Callable[[], None],
-    report_stall: Callable[[NodeTraining], None],
+    report_alert: Callable[[NodeTraining], None],
 ) -> HeartbeatThread:
     """Create the thread that writes this node's heartbeats."""
     trainings = Trainings(Path(config.progress_dir), clock.monotonic, time)
@@ -75,8 +75,8 @@ def heartbeat_thread(
         clock,
         instead,
         trainings.look,
-        trainings.stalled,
-        report_stall,
+        trainings.alerts,
+        report_alert,
     )
 
 

@@ -19,7 +19,7 @@ BACKOFF_FIRST_SECONDS = 1.0
 # A table that is out of reach for so long may stay so: the network may allow only the bus.
 PATIENCE_SECONDS = 120.0
 _EARLIEST = 0.9  # of the interval
-STALL_LOOK_SECONDS = 10.0
+ALERT_LOOK_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ class HeartbeatThread(threading.Thread):
     """Writes one heartbeat each interval. While the table refuses them, or is out of reach for long, `instead` sends
     them over the bus, as older agents do. So a node with an outdated role or network does not look silent.
 
-    Where training stands still, a heartbeat says so at once, and `report_stall` ten seconds later: by then the other
-    nodes of the run have said so, too.
+    Where training stands still, or its loss is not a number, a heartbeat says so at once, and `report_alert` ten
+    seconds later: by then the other nodes of the run have said so, too.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class HeartbeatThread(threading.Thread):
         clock: Clock,
         instead: Callable[[], None],
         trainings: Callable[[], Sequence[NodeTraining]] = tuple,
-        stalled: Callable[[], Sequence[NodeTraining]] = tuple,
-        report_stall: Callable[[NodeTraining], None] = lambda training: None,
+        alerts: Callable[[], Sequence[NodeTraining]] = tuple,
+        report_alert: Callable[[NodeTraining], None] = lambda training: None,
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._item = item
@@ -52,9 +52,9 @@ class HeartbeatThread(threading.Thread):
         self._clock = clock
         self._instead = instead
         self._trainings = trainings
-        self._stalled = stalled
-        self._report_stall = report_stall
-        self._stalls: dict[str, bool] = {}  # of each run that stands still: whether that is reported
+        self._alerts = alerts
+        self._report_alert = report_alert
+        self._alerted: dict[str, bool] = {}  # of each run with an alert: whether that is reported
         self._stopping = EventfdEvent()
         self._failures = 0
         self._reasons = LogOnce()
@@ -80,10 +80,10 @@ class HeartbeatThread(threading.Thread):
         once.
         """
         delay = between(0.0, self._every)
-        while not self._stopping.wait(min(delay, STALL_LOOK_SECONDS)):
-            delay -= STALL_LOOK_SECONDS
+        while not self._stopping.wait(min(delay, ALERT_LOOK_SECONDS)):
+            delay -= ALERT_LOOK_SECONDS
             with at_work():
-                if self.begins_to_stall() or delay <= 0.0:
+                if self.has_new_alerts() or delay <= 0.0:
                     delay = self._send_or_retry()
 
     def stop(self, patience_seconds: float) -> None:
@@ -123,19 +123,19 @@ class HeartbeatThread(threading.Thread):
             self._every = wanted
         return self._soon()
 
-    def begins_to_stall(self) -> bool:
-        """Return whether a run has come to a standstill since the last look, and report each that stood at that look,
-        once. Survives any exception, as `heartbeat` does.
+    def has_new_alerts(self) -> bool:
+        """Return whether a run has an alert that it had not at the last look, and report each that it had, once.
+        Survives any exception, as `heartbeat` does.
         """
-        known, self._stalls = self._stalls, {}
+        known, self._alerted = self._alerted, {}
         try:
-            for training in self._stalled():
-                self._stalls[training.run] = training.run in known
+            for training in self._alerts():
+                self._alerted[training.run] = training.run in known
                 if known.get(training.run) is False:
-                    self._report_stall(training)
+                    self._report_alert(training)
         except Exception:
-            logger.exception("a standstill could not be reported")
-        return any(run not in known for run in self._stalls)
+            logger.exception("an alert could not be reported")
+        return any(run not in known for run in self._alerted)
 
     def _fail(self, error: HeartbeatRejected) -> float:
         self._failures += 1

@@ -132,6 +132,16 @@ class FoundCheckpoint:
 
 
 @dataclass(frozen=True)
+class Divergence:
+    """A run whose loss was not a number. From this step on, none of the checkpoints is resumed from that were written
+    before the next run.
+    """
+
+    run: int
+    step: int
+
+
+@dataclass(frozen=True)
 class Job:
     """What to run, on how many nodes, and its present state."""
 
@@ -172,6 +182,7 @@ class Job:
     run_said_to_start: int = 0  # the run that `summary` says is starting; 0: it says something else
     run_said_to_run: int = 0  # the run that `summary` says is under way; 0: it says something else
     found: FoundCheckpoint | None = None  # what its next run resumes from
+    diverged: Divergence | None = None  # of this submission; None: its loss has been a number
     directory_seen: str = ""  # whether its nodes share the checkpoint directory, in words
     directory_in_doubt: bool = False  # they were asked, and it could not be decided
     version: int = 0

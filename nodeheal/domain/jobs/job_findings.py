@@ -134,6 +134,19 @@ def job_findings(
     return [*judge.standstill(), *judge.pace(), *judge.loss(), *judge.checkpoint()]
 
 
+def first_distrusted(job: Job, run: Run, reports: Sequence[NodeTraining]) -> int | None:
+    """Return the step from which on no checkpoint of a run is to be trusted whose loss is not a number; None: no rank
+    has said when its loss was one.
+
+    The update of a step shows in the loss of the next: of the last good step not even the checkpoint is proven. Where
+    going back has not helped before, a checkpoint before the one that the run began from is wanted.
+    """
+    known = [report.good_step for report in reports if report.good_step is not None]
+    if job.diverged is not None and run.resumed_step is not None:
+        known.append(run.resumed_step)
+    return min(known, default=None)
+
+
 @dataclass(frozen=True)
 class _Judge:
     job: Job

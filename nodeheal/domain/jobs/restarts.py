@@ -71,3 +71,12 @@ def no_progress_reason(job: Job, runs: Sequence[Run]) -> str:
     step = "" if checkpoint.step is None else f" (step {checkpoint.step})"
     text = f"the last {last} begun at {checkpoint.path}{step} and written no newer checkpoint"
     return f"{job.job_id} gets no further: {text}; no more are started (restarts.without_progress: {allowed})"
+
+
+def nowhere_to_go_back_reason(job: Job) -> str:
+    """Returns why a job whose loss was not a number is not started without a checkpoint to go on from: its program
+    would find the newest by itself. Empty: it may start.
+    """
+    if job.diverged is None or job.found is not None:
+        return ""
+    return f"{job.job_id} has no checkpoint before step {job.diverged.step}, from where its loss was not a number"

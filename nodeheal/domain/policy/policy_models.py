@@ -176,7 +176,8 @@ class Deadlines(Frozen):
         return seconds
 
 
-RESTARTABLE = (JobFindingKind.HUNG, JobFindingKind.NO_FIRST_STEP)  # what a restart from the last checkpoint can mend
+# What a restart can mend: from the last checkpoint, or from one before the loss was no number.
+RESTARTABLE = (JobFindingKind.HUNG, JobFindingKind.NO_FIRST_STEP, JobFindingKind.LOSS_NOT_FINITE)
 
 
 class SlowJobs(Frozen):
@@ -185,7 +186,7 @@ class SlowJobs(Frozen):
     enabled: bool = Field(default=True, description="false: nobody looks at how jobs train; nor where `silence` is off")
     restarts: tuple[JobFindingKind, ...] = Field(
         default=(),
-        description="for which findings a job starts again from its last checkpoint, by an incident as for any other"
+        description="for which findings a job starts again from a checkpoint, by an incident as for any other"
         " failure: within the limits of the job and in the mode of its pool; the others are only told",
     )
     hang_seconds: int = Field(default=30, ge=10, le=DAY, description="a run hangs that takes no step for so long")

@@ -1,9 +1,11 @@
-"""Every node of a gang reports a hanging run. They share one incident, of the node that reported first."""
+"""Every node of a gang reports a run that hangs, or whose loss is not a number. They share one incident, of the node
+that reported first.
+"""
 
 from datetime import timedelta
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import TRAINING_HANG
+from nodeheal.contract.names import TRAINING_DIVERGED, TRAINING_HANG
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Hang
@@ -75,7 +77,7 @@ def _is_member(node_id: str, job_id: str, number: int, ports: Ports) -> bool:
 
 def _whose(event: HealthEvent) -> tuple[str, str]:
     """(job, run) of a hang; empty where it is none, or names no run."""
-    if (event.family, event.code) != (Family.host, TRAINING_HANG):
+    if event.family is not Family.host or event.code not in (TRAINING_HANG, TRAINING_DIVERGED):
         return "", ""
     return job_and_run(event)
 

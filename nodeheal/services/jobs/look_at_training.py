@@ -8,19 +8,20 @@ from functools import partial
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import JOB_NEWS, JOB_SOURCE, TRAINING_HANG
+from nodeheal.contract.names import JOB_NEWS, JOB_SOURCE, TRAINING_DIVERGED, TRAINING_HANG
 from nodeheal.contract.training import NodeTraining
-from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.vocabulary import Family, JobFindingKind, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.pool import RunningJobs, count_job
-from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, due, job_findings, noted
+from nodeheal.domain.jobs.job import Divergence, Job, Run
+from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, due, first_distrusted, job_findings, noted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.hangs import job_and_run
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.node_rates import limited
+from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.notify.compose_training import compose_training
 from nodeheal.services.saving import node_of
 
@@ -49,7 +50,7 @@ def look_at_training(
     return look
 
 
-def look_at_stalled(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> None:
+def look_at_alert(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> None:
     """Look at the run that stands still on a node, and need not wait for the sweep. Of its nodes only the first counts:
     all of them report the same, and each look reads the heartbeats of all.
     """
@@ -124,7 +125,7 @@ def _note(
         ports.job_findings.note(change)
     to_tell = due(findings, [*known, *changes], now)
     for each in to_tell:
-        restarts = each.finding.kind in policy.slow_jobs.restarts
+        restarts = each.finding.kind in policy.slow_jobs.restarts and _may_restart(job, run, each, trainings, ports)
         if restarts:
             _open_incident(run, each, _likeliest(run, each.finding, trainings), ports, policy)
         if job.owner is not None:
@@ -133,20 +134,32 @@ def _note(
     return bool(to_tell)
 
 
+def _may_restart(job: Job, run: Run, noted: NotedFinding, trainings: Mapping[str, NodeTraining], ports: Ports) -> bool:
+    """Whether it is known where to go back to; where its loss is no number, that is written down first."""
+    if noted.finding.kind is not JobFindingKind.LOSS_NOT_FINITE:
+        return True
+    step = first_distrusted(job, run, list(trainings.values()))
+    if step is not None:
+        save_job(ports, job.job_id, diverged=Divergence(run.number, step))
+    return step is not None
+
+
 def _likeliest(run: Run, finding: JobFinding, trainings: Mapping[str, NodeTraining]) -> str:
-    """Return the node that is the likeliest to show why: of a rank for which the others wait, else the one that has
-    done the fewest steps, else the first. Its stacks are saved, and that is all that is done to it.
+    """Return the node that is the likeliest to show why: of a rank for which the others wait, or the first that shows a
+    loss that is no number, else the one that has done the fewest steps, else the first. Its stacks are saved, and that
+    is all that is done to it.
     """
     if finding.suspects:
         return finding.suspects[0].node_id
+    if finding.kind is JobFindingKind.LOSS_NOT_FINITE:
+        lost = [node_id for node_id, training in trainings.items() if training.has_lost_its_loss]
+        return lost[0]
     steps = {task.node_id: trainings[task.node_id].step for task in run.tasks if task.node_id in trainings}
     return min(steps, key=lambda node_id: steps[node_id], default=run.tasks[0].node_id)
 
 
 def _open_incident(run: Run, noted: NotedFinding, node_id: str, ports: Ports, policy: RecoveryPolicy) -> None:
-    """As if the node had reported that the run stands still: its incident starts the job again, and is the same when
-    this is done again.
-    """
+    """As if the node had reported it: its incident starts the job again, and is the same when this is done again."""
     name = f"{run.job_id}/{run.number}"
     event = finding_about(
         node_of(node_id, ports),
@@ -154,7 +167,7 @@ def _open_incident(run: Run, noted: NotedFinding, node_id: str, ports: Ports, po
         noted.since,
         source=JOB_SOURCE,
         family=Family.host,
-        code=TRAINING_HANG,
+        code=TRAINING_DIVERGED if noted.finding.kind is JobFindingKind.LOSS_NOT_FINITE else TRAINING_HANG,
         component=name,
         verdict=Verdict.FAILED,
         evidence=f"{name}: {noted.finding.text}",

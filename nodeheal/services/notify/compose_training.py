@@ -12,8 +12,8 @@ from nodeheal.services.notify.layout import command, field, paragraph
 
 _NOTHING_DONE = "nothing: nodeheal has looked, and touches neither the job nor its nodes for this."
 _RESTARTED = (
-    "an incident is open for it, which starts the job again from its last checkpoint where its limits and the mode of"
-    " its pool allow it."
+    "an incident is open for it, which starts the job again from a checkpoint where its limits and the mode of its pool"
+    " allow it."
 )
 
 

@@ -33,7 +33,8 @@ def ask(node: NodeFolder, directory: Path | str, expires_in: float = 60, **chang
     agent.chmod(0o755)
     script = "\n".join(DOCUMENT["mainSteps"][0]["inputs"]["runCommand"])
     values = {"BootId": "boot-1", "ExpiresAt": str(int(time.time() + expires_in)), "RequestId": "llama-1-1-c0"}
-    values |= {"Directory": str(directory), "Format": "auto", "SightAfter": "no", "Progress": "none", **changed}
+    values |= {"Directory": str(directory), "Format": "auto", "SightAfter": "no", "Progress": "none"}
+    values |= {"DistrustedStep": "no", "DistrustedUntil": "no", **changed}
     assert sorted(DOCUMENT["parameters"]) == sorted(values)
     for name, value in values.items():
         script = script.replace("{{ " + name + " }}", value)
@@ -65,6 +66,21 @@ def test_the_newest_whole_one_is_reported_with_what_was_skipped(
     assert (event.format, event.request_id) == (CheckpointFormat.megatron, "llama-1-1-c0")
     assert [told.partition(":")[0] for told in event.skipped] == ["iter_0002000"]
     assert json.loads(ended.stdout.splitlines()[-1])["path"] == event.path
+
+
+def test_what_is_not_trusted_is_left_out_until_it_is_written_again(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path
+) -> None:
+    where = trees.megatron(tmp_path / "llama", 1000, 2000, 3000)
+    written_at = int((where / "iter_0003000").stat().st_mtime)
+
+    ask(node, where, DistrustedStep="2000", DistrustedUntil=str(written_at + 60))
+    event = reported(bus)
+
+    assert event.step == 1000
+    assert [skipped.partition(": ")[2] for skipped in event.skipped] == ["written when the loss was not a number"] * 2
+    ask(node, where, DistrustedStep="2000", DistrustedUntil=str(written_at - 60))
+    assert [answer["step"] for answer in bus.details("Checkpoint Found")] == [1000, 3000]
 
 
 def test_a_directory_that_is_not_there_is_something_that_the_node_cannot_tell(

@@ -347,7 +347,7 @@ def test_a_standstill_is_reported_once_at_the_look_after_the_heartbeat_that_says
     due = list[tuple[bool, int]]()
     for now in ([stands], [stands], [stands], moves, [stands], [stands]):
         stalled[:] = now
-        due.append((thread.begins_to_stall(), len(reported)))
+        due.append((thread.has_new_alerts(), len(reported)))
 
     assert due == [(True, 0), (False, 1), (False, 1), (False, 1), (True, 1), (False, 2)]
 
@@ -361,7 +361,7 @@ def test_a_standstill_that_cannot_be_reported_ends_no_heartbeats(item: Heartbeat
         item, public_key, "boot-1", EVERY, time.clock(), lambda: None, tuple, lambda: [stands], full
     )
 
-    assert [thread.begins_to_stall() for _ in range(3)] == [True, False, False]
+    assert [thread.has_new_alerts() for _ in range(3)] == [True, False, False]
 
 
 def test_runs_are_served_as_the_last_heartbeat_has_read_them_and_their_ages_grow(

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import tracemalloc
 from dataclasses import replace
@@ -325,12 +326,14 @@ def test_what_waits_in_the_spool_is_served(run: Run) -> None:
 
 def test_each_standstill_of_a_run_is_an_event_of_its_own(run: Run) -> None:
     for _ in range(2):
-        run.agent.report_stall(NodeTraining("llama/2", 7, idle_seconds=41.5))
+        run.agent.report_alert(NodeTraining("llama/2", 7, idle_seconds=41.5))
         run.time.seconds += 100
 
-    stalls = [event for event in map(json.loads, run.told()) if event["code"] == "training_stalled"]
+    stalls = [event for event in map(json.loads, run.told()) if event["code"] == "training_alert"]
     assert [(event["family"], event["component"], event["verdict"]) for event in stalls] == [
         ("host", "llama/2", "DEGRADED")
     ] * 2
     assert stalls[0]["evidence"] == "llama/2 has taken no step after 7 for 42 s"
+    run.agent.report_alert(NodeTraining("llama/2", 8, loss=math.nan))
+    assert json.loads(run.told()[-1])["evidence"] == "the loss of llama/2 is not a number at step 8"
     assert len({event["event_id"] for event in stalls}) == 2

@@ -97,6 +97,7 @@ def test_the_ranks_of_a_run_are_one_training(job: Job) -> None:
         slowest_compute_seconds=5.0,
         slowest_rank=1,
         loss=2.5,
+        good_step=100,
         saved_step=90,
         saved_seconds=5.5,
         pause="checkpoint",
@@ -303,7 +304,7 @@ def test_looks_each_second_are_in_bounds_and_still_grow_old() -> None:
 def stands(job: Job, seconds: float) -> list[tuple[str, float | None]]:
     """What stands still at a look between two heartbeats, so much later."""
     job.now += seconds
-    return [(training.run, training.idle_seconds) for training in job.trainings.stalled()]
+    return [(training.run, training.idle_seconds) for training in job.trainings.alerts()]
 
 
 def test_a_run_without_a_step_for_half_a_minute_and_ten_of_its_own_steps_stands_still(job: Job) -> None:
@@ -341,7 +342,7 @@ def test_looks_between_two_heartbeats_leave_the_medians_as_they_are(job: Job) ->
     job.trainings.look()
     job.writes(StepRecord(2, step_seconds=9.0))
     job.now += 1.0
-    job.trainings.stalled()
+    job.trainings.alerts()
     job.writes(StepRecord(3, step_seconds=3.0))
 
     [training] = job.trainings.look()
@@ -368,3 +369,21 @@ def test_where_all_ranks_wait_none_is_named(job: Job) -> None:
     [training] = job.trainings.look()
 
     assert (training.waiting_ranks, training.working_rank) == (2, None)
+
+
+def test_a_loss_that_is_no_number_is_an_alert_at_once_and_the_last_good_step_is_known(job: Job) -> None:
+    job.minute(step_seconds=1.0, loss=2.0)
+    saves = StepRecord(3, at=4.0, saved=3, saved_at=4.0)
+    job.writes(StepRecord(2, at=2.0, loss=2.0), StepRecord(3, at=3.0, loss=math.nan), saves)
+
+    [alert] = job.trainings.alerts()
+    [training] = job.trainings.look()
+
+    assert (alert.has_lost_its_loss, alert.good_step) == (True, 1)
+    assert (training.has_lost_its_loss, training.good_step) == (True, 2)
+
+
+def test_a_rank_that_shows_no_loss_is_no_alert(job: Job) -> None:
+    job.minute(step_seconds=1.0)
+
+    assert job.trainings.alerts() == []
