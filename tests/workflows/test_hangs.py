@@ -370,6 +370,13 @@ def test_an_agent_that_is_too_old_to_leave_it_out_is_not_believed() -> None:
     assert (resumed(it), it.job.state) == ([80], JobState.FAILED)
 
 
+def test_a_job_without_checkpoints_is_left_to_its_owner() -> None:
+    it = JobCluster(policy=ON_LOSS)
+    it.happenings = [loses_its_loss(70), finishes]
+
+    assert (it.submit().end, it.run.number, incidents(it)) == ("Completed", 1, [])
+
+
 def test_where_nobody_knows_the_last_good_step_the_owner_is_told_and_nothing_is_restarted() -> None:
     it = diverging(loses_its_loss(None))
 

@@ -182,7 +182,7 @@ class Job:
     run_said_to_start: int = 0  # the run that `summary` says is starting; 0: it says something else
     run_said_to_run: int = 0  # the run that `summary` says is under way; 0: it says something else
     found: FoundCheckpoint | None = None  # what its next run resumes from
-    diverged: Divergence | None = None  # of this submission; None: its loss has been a number
+    diverged: Divergence | None = None  # the last; None: its loss was always a number, or nobody went back for it
     directory_seen: str = ""  # whether its nodes share the checkpoint directory, in words
     directory_in_doubt: bool = False  # they were asked, and it could not be decided
     version: int = 0

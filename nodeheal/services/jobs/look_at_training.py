@@ -138,7 +138,7 @@ def _may_restart(job: Job, run: Run, noted: NotedFinding, trainings: Mapping[str
     """Whether it is known where to go back to; where its loss is no number, that is written down first."""
     if noted.finding.kind is not JobFindingKind.LOSS_NOT_FINITE:
         return True
-    step = first_distrusted(job, run, list(trainings.values()))
+    step = first_distrusted(job, run, list(trainings.values())) if job.checkpoints is not None else None
     if step is not None:
         save_job(ports, job.job_id, diverged=Divergence(run.number, step))
     return step is not None

@@ -60,7 +60,6 @@ def _submitted_again(known: Job, ports: Ports, submitted_by: str | None, key: st
         summary="",
         run_said_to_start=0,
         run_said_to_run=0,
-        diverged=None,
     )
     if not ports.jobs.save(again):
         raise Conflict(f"{known.job_id} has just been changed by somebody else; look, and try again")
