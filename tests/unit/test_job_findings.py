@@ -83,19 +83,20 @@ def test_a_run_of_which_only_the_step_is_known_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("good", "went_back_before", "resumed", "first"),
+    ("good", "diverged", "resumed", "first"),
     [
-        ([70, 71, None], False, 60, 70),
-        ([None, None], False, 60, None),
-        ([70], True, 60, 60),  # going back there has not helped: further
-        ([70], True, None, 70),
-        ([], True, 60, 60),
+        ([70, 71, None], None, 60, 70),
+        ([None, None], None, 60, None),
+        ([70], Divergence(1, 65), 60, 60),  # going back there has not helped: further
+        ([70], Divergence(2, 70), 60, 70),  # the same look, made again
+        ([70], Divergence(1, 65), None, 70),
+        ([], Divergence(1, 65), 60, 60),
     ],
 )
 def test_a_loss_that_is_no_number_makes_the_checkpoints_from_the_last_good_step_on_distrusted(
-    good: list[int | None], went_back_before: bool, resumed: int | None, first: int | None
+    good: list[int | None], diverged: Divergence | None, resumed: int | None, first: int | None
 ) -> None:
-    job = replace(JOB, diverged=Divergence(1, 65) if went_back_before else None)
+    job = replace(JOB, diverged=diverged)
     reports = [NodeTraining("llama/2", 90, good_step=step) for step in good]
 
     assert first_distrusted(job, replace(RUN, resumed_step=resumed), reports) == first

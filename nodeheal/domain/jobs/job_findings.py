@@ -142,7 +142,8 @@ def first_distrusted(job: Job, run: Run, reports: Sequence[NodeTraining]) -> int
     going back has not helped before, a checkpoint before the one that the run began from is wanted.
     """
     known = [report.good_step for report in reports if report.good_step is not None]
-    if job.diverged is not None and run.resumed_step is not None:
+    went_back_before = job.diverged is not None and job.diverged.run < run.number
+    if went_back_before and run.resumed_step is not None:
         known.append(run.resumed_step)
     return min(known, default=None)
 
