@@ -346,7 +346,7 @@ STORIES: dict[str, Named] = {
             names.TRAINING_DIVERGED,
             overflows=70,
             kills=False,
-            steps=400,
+            steps=800,
         ),
     ),
     "paused": Named(

@@ -67,7 +67,8 @@ CLOUDS = (
         "stale-event",
         "paused",
         "no-capacity",
-        "hung-collective", "loss-diverged",
+        "hung-collective",
+        "loss-diverged",
     ),
     ("never-returns", "approval-ignored", "fixed-by-stop-start", "two-nodes", "unknown", "no-spare"),
     ("breaker-open", "gpu-reset-refused", "replaced-from-template", "budget-full", "early-warning", "remap"),
@@ -87,7 +88,9 @@ class Stage:
         pool = script.pool if script.pool in POLICY["pools"] else name
         steps = script.steps if script.dcgm_value else 120  # that fault is found some seconds later
         if not script.kills_rank:
-            steps = 400  # on a slow machine, too, the job still runs when it is stopped for the node's repair
+            steps = max(
+                400, script.steps
+            )  # on a slow machine, too, the job still runs when it is stopped for the node's repair
         cloud = self._cloud_of(name)
         _forget_emails(cloud)
         story = Story(

@@ -43,15 +43,11 @@ class Trainings:
         return trainings[:RUNS]
 
     def alerts(self) -> list[NodeTraining]:
-        """Return the runs of the last look that stand still, or whose loss is not a number. Between two looks: their
-        medians stay as they are.
+        """Return the runs that stand still, or whose loss is not a number. Between two looks: their medians stay as they
+        are, and what no look has seen yet does not stand still.
         """
-        if not self._histories:
-            return []
-        now, known = self._monotonic(), self._histories
-        trainings = [
-            training_of(run, ranks, known[run], now, self._time()) for run, ranks in self._shown() if run in known
-        ]
+        now, known, new = self._monotonic(), self._histories, TrainingHistory()
+        trainings = [training_of(run, ranks, known.get(run, new), now, self._time()) for run, ranks in self._shown()]
         return [
             training
             for training in trainings[:RUNS]

@@ -383,6 +383,12 @@ def test_a_loss_that_is_no_number_is_an_alert_at_once_and_the_last_good_step_is_
     assert (training.has_lost_its_loss, training.good_step) == (True, 2)
 
 
+def test_a_loss_that_is_no_number_is_an_alert_before_the_first_heartbeat(job: Job) -> None:
+    job.writes(StepRecord(3, at=3.0, loss=math.nan))
+
+    assert [alert.run for alert in job.trainings.alerts()] == ["llama/2"]
+
+
 def test_a_rank_that_shows_no_loss_is_no_alert(job: Job) -> None:
     job.minute(step_seconds=1.0)
 
