@@ -31,6 +31,7 @@ _LINES, _LINE_BYTES = 64, 192  # a ring: the file stays small, and has the last 
 _LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _PAUSE_CHARACTERS = 16
 _LARGEST = 10**18
+_NO_NUMBER = '"nan"'
 
 
 class Progress:
@@ -47,6 +48,7 @@ class Progress:
         self._paused_at = self._paused_seconds = 0.0
         self._compute_seconds: float | None = None
         self._waits = False
+        self._good_step = ""  # the last whose loss was finite
 
     def ready(self) -> None:
         """Show that the first step is about to begin: from here on a hang is noticed."""
@@ -76,7 +78,11 @@ class Progress:
         compute_seconds = self._compute_seconds if compute_seconds is None else compute_seconds
         self._compute_seconds, self._waits = None, False
         measured = {"step_seconds": _decimal(seconds), "compute_seconds": _decimal(compute_seconds)}
-        self._write({**measured, "loss": _decimal(loss), "tokens": _whole(tokens)})
+        shown = _decimal(loss)
+        if shown and shown != _NO_NUMBER:
+            self._good_step = self._step
+        good_step = self._good_step if shown == _NO_NUMBER else ""
+        self._write({**measured, "loss": shown, "good_step": good_step, "tokens": _whole(tokens)})
 
     @contextmanager
     def pause(self, name: str) -> Iterator[None]:
@@ -150,4 +156,4 @@ def _decimal(value: Any) -> str:
         text = f"{float(value):.7g}"
     except Exception:  # any that the types of frameworks raise
         return ""
-    return '"nan"' if text.lstrip("-") in {"nan", "inf"} else text
+    return _NO_NUMBER if text.lstrip("-") in {"nan", "inf"} else text

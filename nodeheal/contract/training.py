@@ -34,7 +34,7 @@ class NodeTraining:
     loss: float | None = None  # of the last steps; not a number where one of them is not finite
     usual_loss: float | None = None
     loss_spread: float | None = None
-    good_step: int | None = None  # the last with a finite loss; its update may still be what broke the next one
+    good_step: int | None = None  # where the loss is not a number: the last step of which it was one
     saved_step: int | None = None  # of the last checkpoint
     saved_seconds: float | None = None  # since it was written, when the heartbeat was sent
     waiting_ranks: int | None = None  # whose own work of the next step is done; None: its ranks do not show that

@@ -86,7 +86,8 @@ def test_a_run_of_which_only_the_step_is_known_is_not_judged() -> None:
     ("good", "diverged", "resumed", "first"),
     [
         ([70, 71, None], None, 60, 70),
-        ([None, None], None, 60, None),
+        ([None, None], None, 60, 60),
+        ([None, None], None, None, None),
         ([70], Divergence(1, 65), 60, 60),  # going back there has not helped: further
         ([70], Divergence(2, 70), 60, 70),  # the same look, made again
         ([70], Divergence(1, 65), None, 70),

@@ -130,6 +130,18 @@ def test_a_rank_that_waits_is_shown_until_its_step_is_done_with_its_own_work(fil
     assert [record.compute_seconds for record in records(file)[-2:]] == [0.25, 0.125]
 
 
+def test_a_loss_that_is_no_number_is_shown_with_the_last_step_of_which_it_was_one(file: Path) -> None:
+    progress = Progress()
+    progress.step(1, loss=math.nan)
+    progress.step(2, loss=2.0)
+    progress.step(3)
+    progress.step(4, loss=math.inf)
+    progress.step(5, loss=math.nan)
+    progress.step(6, loss=1.0)
+
+    assert [record.good_step for record in records(file)] == [None, None, None, 2, 2, None]
+
+
 def test_a_checkpoint_is_shown_from_then_on(file: Path, times: Times) -> None:
     progress = Progress()
     progress.step(100)

@@ -379,8 +379,16 @@ def test_a_job_without_checkpoints_is_left_to_its_owner() -> None:
 
 def test_where_nobody_knows_the_last_good_step_the_owner_is_told_and_nothing_is_restarted() -> None:
     it = diverging(loses_its_loss(None))
+    it.checkpoints = []
 
-    assert (it.submit().end, resumed(it), incidents(it)) == ("Completed", [80], [])
+    assert (it.submit().end, resumed(it), incidents(it)) == ("Completed", [None], [])
+
+
+def test_a_run_without_any_good_step_goes_back_before_the_checkpoint_that_it_began_from() -> None:
+    it = diverging(loses_its_loss(None), is_recovered)
+
+    assert it.submit().end == "Completed"
+    assert resumed(it) == [80, 60]
 
 
 def test_a_run_that_hangs_by_its_own_steps_is_only_told_by_default() -> None:

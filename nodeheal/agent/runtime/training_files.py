@@ -34,6 +34,7 @@ class StepRecord:
     step_seconds: float | None = None
     compute_seconds: float | None = None
     loss: float | None = None  # not a number where it is not finite
+    good_step: int | None = None  # where the loss is not a number: the last step of which it was one
     saved: int | None = None
     saved_at: float | None = None
     pause: str | None = None
@@ -105,6 +106,7 @@ def _record(text: bytes) -> StepRecord | None:
         step_seconds=_seconds(values.get("step_seconds")),
         compute_seconds=_seconds(values.get("compute_seconds")),
         loss=_loss(values.get("loss")),
+        good_step=_whole(values.get("good_step")),
         saved=_whole(values.get("saved")),
         saved_at=_seconds(values.get("saved_at")),
         pause=_pause(values.get("pause")),

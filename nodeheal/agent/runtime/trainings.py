@@ -43,8 +43,8 @@ class Trainings:
         return trainings[:RUNS]
 
     def alerts(self) -> list[NodeTraining]:
-        """Return the runs that stand still, or whose loss is not a number. Between two looks: their medians stay as they
-        are, and what no look has seen yet does not stand still.
+        """Return the runs that stand still, or whose loss is not a number. Between two looks: their medians stay as
+        they are, and what no look has seen yet does not stand still.
         """
         now, known, new = self._monotonic(), self._histories, TrainingHistory()
         trainings = [training_of(run, ranks, known.get(run, new), now, self._time()) for run, ranks in self._shown()]
@@ -98,7 +98,6 @@ class TrainingHistory:
         self._recent: deque[_Look] = deque()
         self._older: list[_Look] = []
         self.step_age, self.save_age = Age(), Age()
-        self.good_step: int | None = None
         self._aged, self._every = 0, 1  # of the looks that have grown old, each so many-th is kept
 
     def add(self, ranks: Ranks, now: float) -> None:
@@ -111,8 +110,6 @@ class TrainingHistory:
         if self._usual_from is None:
             self._usual_from = first + WARM_UP_STEPS
         step_seconds, loss = _median(record.step_seconds for record in new), _loss(record.loss for record in new)
-        good = [record.step for record in new if record.loss is not None and math.isfinite(record.loss)]
-        self.good_step = max(good, default=self.good_step)
         self._recent.append(_Look(now, step_seconds, loss, is_usual))
         self._grow_old(now)
 
@@ -182,7 +179,7 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
         slowest_compute_seconds=None if slowest_rank is None else computes[slowest_rank],
         slowest_rank=slowest_rank,
         loss=_newest_loss(ranks.values(), history.loss),
-        good_step=history.good_step,
+        good_step=min(_good_steps(ranks.values()), default=None),
         usual_loss=usual_loss,
         loss_spread=loss_spread,
         saved_step=saved_step,
@@ -195,6 +192,15 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
 
 def _since(at: float | None, time: float) -> float | None:
     return None if at is None else time - at
+
+
+def _good_steps(ranks: Iterable[Sequence[StepRecord]]) -> Iterator[int]:
+    """Yield the last step of each rank whose loss was a number, where it is none any more."""
+    for records in ranks:
+        shown = [record for record in records if record.loss is not None]
+        newest = max(shown, key=lambda record: record.order, default=None)
+        if newest is not None and newest.good_step is not None:
+            yield newest.good_step
 
 
 def _newest_loss(ranks: Iterable[Sequence[StepRecord]], usual: float | None) -> float | None:

@@ -135,17 +135,17 @@ def job_findings(
 
 
 def first_distrusted(job: Job, run: Run, reports: Sequence[NodeTraining]) -> int | None:
-    """Return the step from which on no checkpoint of a run is to be trusted whose loss is not a number; None: no rank
-    has said when its loss was one.
+    """Return the step from which on no checkpoint of a run is to be trusted whose loss is not a number; None: that is
+    not known.
 
     The update of a step shows in the loss of the next: of the last good step not even the checkpoint is proven. Where
-    going back has not helped before, a checkpoint before the one that the run began from is wanted.
+    no step was good, or going back has not helped before, one before that from which the run began is wanted.
     """
-    known = [report.good_step for report in reports if report.good_step is not None]
+    good = [report.good_step for report in reports if report.good_step is not None]
     went_back_before = job.diverged is not None and job.diverged.run < run.number
-    if went_back_before and run.resumed_step is not None:
-        known.append(run.resumed_step)
-    return min(known, default=None)
+    if run.resumed_step is not None and (went_back_before or not good):
+        good.append(run.resumed_step)
+    return min(good, default=None)
 
 
 @dataclass(frozen=True)

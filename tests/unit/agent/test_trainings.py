@@ -97,7 +97,6 @@ def test_the_ranks_of_a_run_are_one_training(job: Job) -> None:
         slowest_compute_seconds=5.0,
         slowest_rank=1,
         loss=2.5,
-        good_step=100,
         saved_step=90,
         saved_seconds=5.5,
         pause="checkpoint",
@@ -374,13 +373,15 @@ def test_where_all_ranks_wait_none_is_named(job: Job) -> None:
 def test_a_loss_that_is_no_number_is_an_alert_at_once_and_the_last_good_step_is_known(job: Job) -> None:
     job.minute(step_seconds=1.0, loss=2.0)
     saves = StepRecord(3, at=4.0, saved=3, saved_at=4.0)
-    job.writes(StepRecord(2, at=2.0, loss=2.0), StepRecord(3, at=3.0, loss=math.nan), saves)
+    job.writes(StepRecord(2, at=2.0, loss=2.0), StepRecord(3, at=3.0, loss=math.nan, good_step=2), saves)
+    job.writes(StepRecord(3, at=3.0, loss=math.nan, good_step=1), rank=1)
+    job.writes(StepRecord(2, at=2.0, loss=math.nan, good_step=0), StepRecord(3, at=3.0, loss=1.0), rank=2)
 
     [alert] = job.trainings.alerts()
     [training] = job.trainings.look()
 
     assert (alert.has_lost_its_loss, alert.good_step) == (True, 1)
-    assert (training.has_lost_its_loss, training.good_step) == (True, 2)
+    assert (training.has_lost_its_loss, training.good_step) == (True, 1)
 
 
 def test_a_loss_that_is_no_number_is_an_alert_before_the_first_heartbeat(job: Job) -> None:
