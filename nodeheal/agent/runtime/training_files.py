@@ -34,11 +34,11 @@ class StepRecord:
     step_seconds: float | None = None
     compute_seconds: float | None = None
     loss: float | None = None  # not a number where it is not finite
-    good_step: int | None = None  # where the loss is not a number: the last step of which it was one
     saved: int | None = None
     saved_at: float | None = None
     pause: str | None = None
     waits: bool = False  # its own work of the next step is done
+    good_step: int | None = None  # where the loss is not a number: the last step of which it was one
 
     @property
     def order(self) -> tuple[int, float]:

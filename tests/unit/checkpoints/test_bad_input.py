@@ -7,6 +7,7 @@ import resource
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -141,9 +142,9 @@ def test_what_is_deleted_while_it_is_looked_at_is_told_as_missing(tmp_path: Path
     trees.hugging_face(tmp_path, 1, 2)
     real = search._judged
 
-    def deleting(place: object, one: object) -> object:
+    def deleting(*given: Any) -> object:
         (tmp_path / "checkpoint-2" / "optimizer.pt").unlink(missing_ok=True)
-        return real(place, one)  # type: ignore[arg-type]
+        return real(*given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "_judged", deleting)
