@@ -28,7 +28,7 @@ def list_checkpoints(
     to_newest_valid: bool = False,
     distrusted: Distrusted | None = None,
 ) -> DirectoryListing:
-    """Return all of them with verdicts; or those down to the newest valid one, which is none of the distrusted. Never
+    """Return all of them with verdicts; or those down to the newest valid one. A distrusted one is not valid. Never
     raises, since the caller needs an answer.
     """
     try:
