@@ -18,11 +18,10 @@ from stacks.operator import (
     POLICY_NAME,
     READ,
     READ_HEARTBEATS_AND_MARK,
-    READ_HEARTBEATS_OF_JOB,
     VIEW_COMMANDS,
     every_permission,
 )
-from stacks.permission import ASK_CONTROLLER, Permission, only_keys
+from stacks.permission import ASK_CONTROLLER, READ_HEARTBEATS_OF_JOB, Permission, only_keys
 from tests.infrastructure.iam_statements import WITHOUT_RESOURCE, as_list
 from tests.infrastructure.synthesis import Template
 
