@@ -4,7 +4,8 @@ The answer is only a hint. If a node cannot tell, only its hint is missing.
 """
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import ceil
 
 from nodeheal.contract.health_event import CheckpointFound, Frozen
 from nodeheal.contract.job_spec import Checkpoints
@@ -70,9 +71,11 @@ def plan(request: StepRequest | JobRequest, node: Node, job: Job, ports: Ports) 
 
 
 def _end_of(diverged: Divergence, job: Job, ports: Ports) -> datetime:
-    """When the run after it was started, whose checkpoints are good again; now, where there is none yet."""
+    """When the run after it was started, whose checkpoints are good again. Tomorrow, where there is none yet: a file
+    system's clock may be ahead, and what is saved while the run is stopped is no better.
+    """
     later = ports.jobs.get_run(job.job_id, diverged.run + 1)
-    return later.started_at if later is not None else ports.clock()
+    return later.started_at if later is not None else ports.clock() + timedelta(days=1)
 
 
 def _start(operation: Operation, world: VerbContext) -> Operation | Result:
@@ -104,7 +107,7 @@ def _progress_file(job: Job) -> dict[str, str]:
 def _distrusted(record: _Record) -> dict[str, str]:
     if record.distrusted_step is None or record.distrusted_until is None:
         return {}
-    until = int(record.distrusted_until.timestamp())
+    until = ceil(record.distrusted_until.timestamp())  # the node must leave out all that is refused here
     return {"DistrustedStep": str(record.distrusted_step), "DistrustedUntil": str(until)}
 
 
