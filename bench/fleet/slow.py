@@ -29,18 +29,18 @@ REWORK = Case.checkpoint_seconds / 60 / 2  # half of the interval between checkp
 PAGE = Case.page_seconds / 60  # until an email is looked at
 LOOK, LOOK_AT_PACE = 60.0, 240.0  # until somebody looks by chance: every two hours, and once in a shift of eight; ours
 SEARCH = 30.0  # for the node that slows a job; ours
-HANG_SEEN, NO_NUMBER_SEEN = 1.0, 2.0  # by nodeheal, at most: in an event at once, and in a heartbeat and a sweep
+ALERTED = 1.0  # by nodeheal, at most: a hang, or a loss that is not a number, in an event
 PACE_ANNOUNCED, RANK_ANNOUNCED = 10.0, 4.0  # by nodeheal, simulated: docs/benchmarks.md#slow-jobs
 
-HUMAN, EMAIL = "a human looks", "nodeheal tells a human"
+HUMAN, EMAIL, RESTARTS = "a human looks", "nodeheal tells a human", "nodeheal restarts"
 # Minutes of no training until the restart begins. PyTorch's time-out is the second with NCCL, and the first with others
 # (and with NCCL until October 2023).
 UNTIL_RESTART = {
     "a time-out of 30 min": 30.0,
     "a time-out of 10 min": 10.0,
     HUMAN: LOOK,
-    EMAIL: HANG_SEEN + PAGE,
-    "nodeheal restarts": HANG_SEEN,
+    EMAIL: ALERTED + PAGE,
+    RESTARTS: ALERTED,
 }
 ALL_SLOWER, ONE_SLOW = 1.15, 1.0 + WORK / 2  # times as long a step: the two that bench.slow_jobs plays
 UNTIL_SWAP = {
@@ -106,7 +106,7 @@ def costs_of_slow_nodes() -> dict[str, float]:
 
 def tables() -> str:
     """Return the tables of the page: ETTR points lost, by rate, size and how a case is noticed."""
-    diverged = {HUMAN: stopped_minutes(LOOK), EMAIL: stopped_minutes(NO_NUMBER_SEEN + PAGE)}
+    diverged = {way: COSTS_OF_HANGS[way] for way in (HUMAN, EMAIL, RESTARTS)}
     pays = ", ".join(f"{break_even_minutes(times):.0f} min at {_longer(times)}" for times in (ALL_SLOWER, ONE_SLOW))
     return "\n\n".join(
         [
