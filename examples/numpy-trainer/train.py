@@ -348,7 +348,8 @@ def train(options: Options) -> None:
         note(step=step, loss=float(mean[0]))
         shown.step(step, loss=float(mean[0]))
         if is_due:
-            shown.saved(step)
+            if listener is not None:  # the others have written nothing
+                shown.saved(step)
             logger.info("step %s of %s, loss %.4f", step, options.steps, mean[0])
         time.sleep(max(0.0, options.step_seconds - (time.monotonic() - began)))
     note(event="finished", step=options.steps)

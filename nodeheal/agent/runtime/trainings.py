@@ -195,7 +195,7 @@ def _since(at: float | None, time: float) -> float | None:
 
 
 def _good_steps(ranks: Iterable[Sequence[StepRecord]]) -> Iterator[int]:
-    """Yield the last step of each rank whose loss was a number, where it is none any more."""
+    """Yield, of each rank whose newest loss is not finite, the last step with a finite one."""
     for records in ranks:
         shown = [record for record in records if record.loss is not None]
         newest = max(shown, key=lambda record: record.order, default=None)
@@ -203,11 +203,11 @@ def _good_steps(ranks: Iterable[Sequence[StepRecord]]) -> Iterator[int]:
             yield newest.good_step
 
 
-def _newest_loss(ranks: Iterable[Sequence[StepRecord]], usual: float | None) -> float | None:
-    """Return that it is not a number where the newest of a rank is none; else the one of the looks."""
+def _newest_loss(ranks: Iterable[Sequence[StepRecord]], of_looks: float | None) -> float | None:
+    """Return NaN if the newest loss of a rank is not finite, else the loss of the looks."""
     shown = ([record for record in records if record.loss is not None] for records in ranks)
     newest = [max(records, key=lambda record: record.order) for records in shown if records]
-    return math.nan if any(record.loss is not None and math.isnan(record.loss) for record in newest) else usual
+    return math.nan if any(record.loss is not None and math.isnan(record.loss) for record in newest) else of_looks
 
 
 def _loss(losses: Iterable[float | None]) -> float | None:
