@@ -166,6 +166,7 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
     usual_loss, loss_spread = history.usual_loss()
     idle_seconds = history.step_age.of(newest.step, _since(newest.at, time), now)
     working = [rank for rank, record in last.items() if not record.waits]
+    newest_losses = _newest_with_loss(ranks.values())
     shows_waits = any(record.waits for records in ranks.values() for record in records)
     return NodeTraining(
         run=run,
@@ -178,8 +179,8 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
         compute_seconds=_median(computes.values()),
         slowest_compute_seconds=None if slowest_rank is None else computes[slowest_rank],
         slowest_rank=slowest_rank,
-        loss=_newest_loss(ranks.values(), history.loss),
-        good_step=min(_good_steps(ranks.values()), default=None),
+        loss=math.nan if any(math.isnan(record.loss or 0.0) for record in newest_losses) else history.loss,
+        good_step=min((record.good_step for record in newest_losses if record.good_step is not None), default=None),
         usual_loss=usual_loss,
         loss_spread=loss_spread,
         saved_step=saved_step,
@@ -194,20 +195,10 @@ def _since(at: float | None, time: float) -> float | None:
     return None if at is None else time - at
 
 
-def _good_steps(ranks: Iterable[Sequence[StepRecord]]) -> Iterator[int]:
-    """Yield, of each rank whose newest loss is not finite, the last step with a finite one."""
-    for records in ranks:
-        shown = [record for record in records if record.loss is not None]
-        newest = max(shown, key=lambda record: record.order, default=None)
-        if newest is not None and newest.good_step is not None:
-            yield newest.good_step
-
-
-def _newest_loss(ranks: Iterable[Sequence[StepRecord]], of_looks: float | None) -> float | None:
-    """Return NaN if the newest loss of a rank is not finite, else the loss of the looks."""
+def _newest_with_loss(ranks: Iterable[Sequence[StepRecord]]) -> list[StepRecord]:
+    """Return the newest record of each rank that shows a loss."""
     shown = ([record for record in records if record.loss is not None] for records in ranks)
-    newest = [max(records, key=lambda record: record.order) for records in shown if records]
-    return math.nan if any(record.loss is not None and math.isnan(record.loss) for record in newest) else of_looks
+    return [max(records, key=lambda record: record.order) for records in shown if records]
 
 
 def _loss(losses: Iterable[float | None]) -> float | None:

@@ -130,9 +130,9 @@ class HeartbeatThread(threading.Thread):
         known, self._alerted = self._alerted, {}
         try:
             for training in self._alerts():
-                self._alerted[training.run] = training.run in known
                 if known.get(training.run) is False:
-                    self._report_alert(training)
+                    self._report_alert(training)  # one that raises is new again at the next look
+                self._alerted[training.run] = training.run in known
         except Exception:
             logger.exception("an alert could not be reported")
         return any(run not in known for run in self._alerted)

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from nodeheal.agent.transport.gauges import Sample
 from nodeheal.contract.training import NodeTraining
 
-# What a killed job has left is no job any more, and nobody removes its file: Prometheus forgets it, whose alarms would
-# ring for each job that has ended.
+# The file of a job that has ended stays, and would raise an alarm on the age of its step: it is served for an hour.
 FORGOTTEN_SECONDS = 3_600.0
 _VALUES = ("step", "step_seconds", "usual_step_seconds", "slowest_compute_seconds", "loss")
 _AGES = {"idle_seconds": "step_age_seconds", "saved_seconds": "checkpoint_age_seconds"}

@@ -352,8 +352,13 @@ def test_a_standstill_is_reported_once_at_the_look_after_the_heartbeat_that_says
     assert due == [(True, 0), (False, 1), (False, 1), (False, 1), (True, 1), (False, 2)]
 
 
-def test_a_standstill_that_cannot_be_reported_ends_no_heartbeats(item: HeartbeatItem, time: FakeTime) -> None:
-    def full(_: NodeTraining) -> None:
+def test_a_standstill_that_cannot_be_reported_ends_no_heartbeats_and_is_tried_again(
+    item: HeartbeatItem, time: FakeTime
+) -> None:
+    tried = list[NodeTraining]()
+
+    def full(training: NodeTraining) -> None:
+        tried.append(training)
         raise OSError(28, "no space left on device")
 
     stands = NodeTraining("llama/2", 7, idle_seconds=31.0)
@@ -361,7 +366,8 @@ def test_a_standstill_that_cannot_be_reported_ends_no_heartbeats(item: Heartbeat
         item, public_key, "boot-1", EVERY, time.clock(), lambda: None, tuple, lambda: [stands], full
     )
 
-    assert [thread.has_new_alerts() for _ in range(3)] == [True, False, False]
+    assert [thread.has_new_alerts() for _ in range(4)] == [True, False, True, False]
+    assert len(tried) == 2
 
 
 def test_runs_are_served_as_the_last_heartbeat_has_read_them_and_their_ages_grow(
