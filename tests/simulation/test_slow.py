@@ -9,7 +9,7 @@ from bench.fleet.runs import ROOT
 from bench.fleet.slow import PUBLISHED, UNTIL_RESTART, in_proportion, lost, slow_minutes, stopped_minutes, tables
 from bench.fleet.tables import BEGIN, END, into_page
 from nodeheal.agent.runtime.trainings import STALL_SECONDS
-from nodeheal.agent.transport.heartbeat_thread import ALERT_LOOK_SECONDS
+from nodeheal.agent.transport.heartbeat_thread import ALERT_LOOK_SECONDS, REPORTED_AT_LOOK
 from nodeheal.domain.policy.policy import RecoveryPolicy
 
 PAGE = (ROOT / "docs" / "fleet.md").read_text("utf-8")
@@ -59,11 +59,11 @@ def test_a_rate_that_nobody_publishes_has_no_row() -> None:
     assert "Llama 3" not in slow_nodes
 
 
-def test_a_hang_is_seen_after_its_limit_and_two_looks() -> None:
+def test_a_hang_is_seen_after_its_limit_and_the_looks_until_it_is_reported() -> None:
     policy = RecoveryPolicy()
     assert policy.slow_jobs.hang_seconds == STALL_SECONDS
 
-    seconds = policy.slow_jobs.hang_seconds + 2 * ALERT_LOOK_SECONDS
+    seconds = policy.slow_jobs.hang_seconds + REPORTED_AT_LOOK * ALERT_LOOK_SECONDS
 
     assert seconds < slow.ALERTED * 60
 

@@ -19,7 +19,8 @@ BACKOFF_FIRST_SECONDS = 1.0
 # A table that is out of reach for so long may stay so: the network may allow only the bus.
 PATIENCE_SECONDS = 120.0
 _EARLIEST = 0.9  # of the interval
-ALERT_LOOK_SECONDS = 10.0
+ALERT_LOOK_SECONDS = 5.0
+REPORTED_AT_LOOK = 3  # by then the agents of the run's other nodes have looked, and have been heard
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class HeartbeatThread(threading.Thread):
         self._trainings = trainings
         self._alerts = alerts
         self._report_alert = report_alert
-        self._alerted: dict[str, bool] = {}  # of each run with an alert: whether that is reported
+        self._alerted: dict[str, int] = {}  # how many looks in a row have met an alert of the run
         self._stopping = EventfdEvent()
         self._failures = 0
         self._reasons = LogOnce()
@@ -130,9 +131,10 @@ class HeartbeatThread(threading.Thread):
         known, self._alerted = self._alerted, {}
         try:
             for training in self._alerts():
-                if known.get(training.run) is False:
+                looks = known.get(training.run, 0) + 1
+                if looks == REPORTED_AT_LOOK:
                     self._report_alert(training)  # one that raises is new again at the next look
-                self._alerted[training.run] = training.run in known
+                self._alerted[training.run] = looks
         except Exception:
             logger.exception("an alert could not be reported")
         return any(run not in known for run in self._alerted)
