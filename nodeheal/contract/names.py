@@ -158,6 +158,7 @@ DISTRUSTED_STEP, DISTRUSTED_UNTIL = "NODEHEAL_DISTRUSTED_STEP", "NODEHEAL_DISTRU
 PROGRESS_OF_RUN = "NODEHEAL_PROGRESS_OF_RUN"  # gives the agent the file in which a finished run reported its steps
 TRAINING_ALERT = "training_alert"  # of one that stands still, or whose loss is no number: it is looked at, at once
 TRAINING_DIVERGED = "training_diverged"  # of one whose loss is no number, on all of its nodes
+TRAINING_SLOWED = "training_slowed"  # of a node that slows its run, and whose own checks measure why
 TRAINING_HANG = "training_hang"  # the code of a run that has reported no step for too long, in family host
 
 

@@ -12,6 +12,17 @@ from typing import Any
 TEXT_CHARACTERS = 512  # a run takes some 110
 LONGEST_SECONDS = 1e9  # thirty years
 LONGER_THAN_EVER = 2.0
+# Faults that slow a node's own work for as long as its checks measure them. What only its links or its jobs may cause
+# is not among them.
+SLOWING_FAULTS = frozenset(
+    {
+        "nvml/CLOCKS_LOW",
+        "nvml/PCIE_GENERATION_REDUCED",
+        "nvml/PCIE_WIDTH_REDUCED",
+        "nvml/POWER_BRAKE",
+        "nvml/THERMAL_SLOWDOWN",
+    }
+)
 _RUN = re.compile(r"(?P<run>[a-z0-9-]{1,63}/[0-9]{1,9})=(?P<step>[0-9]{1,18})")
 
 
@@ -39,6 +50,7 @@ class NodeTraining:
     saved_seconds: float | None = None  # since it was written, when the heartbeat was sent
     waiting_ranks: int | None = None  # whose own work of the next step is done; None: its ranks do not show that
     working_rank: int | None = None  # the local rank that has not come so far for the longest
+    slowed_by: str | None = None  # one of SLOWING_FAULTS, that the node's checks measure now
     pause: str | None = None  # what the job is at between two steps: `evaluation`, `checkpoint`
 
     @property
@@ -74,6 +86,7 @@ _KEYS = {
     "saved_seconds": "kt",
     "waiting_ranks": "w",
     "working_rank": "wr",
+    "slowed_by": "b",
     "pause": "p",
 }
 _FIELDS = {key: name for name, key in _KEYS.items()}
@@ -88,7 +101,7 @@ def write_training(trainings: Iterable[NodeTraining]) -> str:
     text = ""
     for training in trainings:
         values = ((key, getattr(training, name)) for name, key in _KEYS.items())
-        parts = [f"{training.run}={training.step}", *(f"{key}={_shown(v)}" for key, v in values if v is not None)]
+        parts = [f"{training.run}={training.step}", *(f"{key}={_shown(key, v)}" for key, v in values if v is not None)]
         longer = f"{text},{';'.join(parts)}" if text else ";".join(parts)
         if len(longer) > TEXT_CHARACTERS:
             break
@@ -111,9 +124,9 @@ def read_training(text: str) -> dict[str, NodeTraining]:
     return trainings
 
 
-def _shown(value: float | str) -> str:
+def _shown(key: str, value: float | str) -> str:
     if isinstance(value, str):
-        return re.sub(r"[^a-z]", "", value.lower())[:16]
+        return value if key == _KEYS["slowed_by"] else re.sub(r"[^a-z]", "", value.lower())[:16]
     return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
@@ -121,6 +134,8 @@ def _value(name: str, text: str) -> "float | str | None":
     """Return the value of this field; None where the text has not its form."""
     if name == "pause":
         return text if re.fullmatch(r"[a-z]{1,16}", text) else None
+    if name == "slowed_by":
+        return text if text in SLOWING_FAULTS else None
     if name in _WHOLE:
         return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
     try:

@@ -280,3 +280,27 @@ def test_what_is_noisy_is_told_when_the_next_heartbeats_say_the_same(kind: Kind)
 def test_each_kind_says_in_words_what_is_wrong(kind: Kind, text: str) -> None:
     assert finding(kind).text == text
     assert replace(finding(Kind.LOSS_NOT_FINITE), usual=None).text == "its loss is not a number any more"
+
+
+SLOW_RANK: dict[str, Any] = {"slowest_compute_seconds": 1.2, "slowest_rank": 5}
+HOT = "nvml/THERMAL_SLOWDOWN"
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_a_slow_rank_whose_node_measures_why_is_proven_also_where_too_few_nodes_can_be_compared(count: int) -> None:
+    [finding] = job_findings(JOB, RUN, nodes({**SLOW_RANK, "slowed_by": HOT}, count=count), 7_200.0, LIMITS)
+
+    assert (finding.kind, finding.proven) == (Kind.SLOW_RANK, Suspect("mi-0", 5, 1.2, HOT))
+    assert "local rank 5 on mi-0 (1.2 s, and its node measures nvml/THERMAL_SLOWDOWN)" in finding.text
+
+
+def test_of_two_nodes_one_that_measures_a_fault_and_works_as_fast_as_the_other_is_no_suspect() -> None:
+    assert kinds(nodes({"slowed_by": HOT}, count=2)) == []
+    assert kinds(nodes({"slowed_by": HOT}, SLOW_RANK, count=2)) == []
+
+
+def test_the_proof_of_one_suspect_is_none_of_another() -> None:
+    [finding] = job_findings(JOB, RUN, nodes(SLOW_RANK, {**SLOW_RANK, "slowed_by": HOT}), 7_200.0, LIMITS)
+
+    assert [suspect.node_id for suspect in finding.suspects] == ["mi-0", "mi-1"]
+    assert finding.proven == finding.suspects[1]

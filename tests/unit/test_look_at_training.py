@@ -128,6 +128,19 @@ def test_a_node_that_is_not_heard_of_leaves_the_run_unjudged(world: Ports, clock
     assert world.job_findings.of("llama", 2) == []
 
 
+@pytest.mark.parametrize(("seconds_before_the_last_step", "told"), [(1, []), (0, ["llama"])])
+def test_a_node_that_has_said_nothing_since_the_last_step_of_the_others_may_still_say_who_hangs(
+    world: Ports, clock: FrozenClock, seconds_before_the_last_step: float, told: list[str]
+) -> None:
+    clock.advance(300)
+    beats = heartbeats(world, {"idle_seconds": 60.0, "usual_step_seconds": 2.0})
+    last_step = clock() - timedelta(seconds=60)
+    spoke = last_step - timedelta(seconds=seconds_before_the_last_step)
+    beats["mi-2"] = replace(beats["mi-2"], at=spoke, trainings={})
+
+    assert look_at_training(["demo"], beats, world, ACT).announced == told
+
+
 def test_steps_of_another_run_say_nothing(world: Ports, clock: FrozenClock) -> None:
     clock.advance(60)
 
@@ -338,3 +351,61 @@ def test_the_email_of_a_run_without_a_step_names_none() -> None:
 
     assert mail.body.startswith("Hello,\n")
     assert "Step:" not in mail.body
+
+
+# A slow rank
+
+
+def looks_at_slow_rank(world: Ports, cause: str | None, *, restarts: bool = True) -> list[str]:
+    """The node ids of the incidents after one sweep in which mi-1 works longer than the others."""
+    world.clock.advance(60)  # type: ignore[attr-defined]
+    beats = heartbeats(world, {"idle_seconds": 1.0, "compute_seconds": 1.0, "slowest_compute_seconds": 1.0})
+    slow = NodeTraining("llama/2", 500, 1.0, compute_seconds=1.0, slowest_compute_seconds=1.5, slowed_by=cause)
+    beats["mi-1"] = replace(beats["mi-1"], trainings={"llama/2": slow})
+    kinds = (JobFindingKind.SLOW_RANK,) if restarts else ()
+    look_at_training(["demo"], beats, world, with_slow_jobs(restarts=kinds))
+    incidents = [world.incidents.incident(incident) for incident in world.workflows.started]  # type: ignore[attr-defined]
+    return [incident.node_id for incident in incidents]
+
+
+@pytest.fixture
+def manned(world: Ports) -> Ports:
+    for name in NODES:
+        world.nodes.save(node(node_id=name, pool="demo"))
+    return world
+
+
+def test_a_slow_rank_is_told_when_it_holds_and_nothing_is_done_while_nothing_is_measured(manned: Ports) -> None:
+    incidents = [looks_at_slow_rank(manned, None) for _ in range(5)]
+
+    assert incidents == [[]] * 5
+    assert subjects(manned) == ["[nodeheal] llama may have a slow rank"]
+
+
+def test_a_slow_rank_whose_node_measures_why_is_an_incident_of_that_node_at_once(manned: Ports) -> None:
+    incidents = [looks_at_slow_rank(manned, "nvml/THERMAL_SLOWDOWN") for _ in range(2)]
+
+    assert incidents == [["mi-1"], ["mi-1"]]
+    [(_, mail)] = manned.notifier.announced  # type: ignore[attr-defined]
+    assert "an incident is open for mi-1, which takes it out" in " ".join(mail.body.split())
+
+
+def test_what_is_measured_after_the_owner_was_told_is_told_again_and_done(manned: Ports) -> None:
+    for _ in range(3):
+        looks_at_slow_rank(manned, None)
+
+    assert [looks_at_slow_rank(manned, "nvml/CLOCKS_LOW") for _ in range(2)] == [["mi-1"], ["mi-1"]]
+    assert len({mail.key for _, mail in manned.notifier.announced}) == len(subjects(manned)) == 2  # type: ignore[attr-defined]
+
+
+def test_what_is_measured_at_the_second_time_that_it_is_slow_is_done_too(manned: Ports) -> None:
+    for _ in range(3):
+        looks_at_slow_rank(manned, None)
+    look(manned, {"idle_seconds": 1.0})
+
+    assert looks_at_slow_rank(manned, "nvml/CLOCKS_LOW") == ["mi-1"]
+
+
+def test_a_proven_slow_rank_is_only_told_by_default(manned: Ports) -> None:
+    assert looks_at_slow_rank(manned, "nvml/CLOCKS_LOW", restarts=False) == []
+    assert subjects(manned) == ["[nodeheal] llama may have a slow rank"]

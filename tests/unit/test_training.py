@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeheal.contract.training import TEXT_CHARACTERS, NodeTraining, read_training, write_training
+from nodeheal.contract.training import SLOWING_FAULTS, TEXT_CHARACTERS, NodeTraining, read_training, write_training
+from nodeheal.contract.vocabulary import Verdict
+from nodeheal.domain.faults.catalog import catalog
 
 WHOLE = st.integers(0, 10**18 - 1)
 SHORT = st.integers(0, 9_999).map(lambda number: number / 100)  # a heartbeat has four digits
@@ -16,6 +18,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "step": WHOLE,
     "idle_seconds": SHORT,
     "saved_seconds": SHORT,
+    "slowed_by": st.sampled_from(sorted(SLOWING_FAULTS)),
     "pause": st.from_regex(r"[a-z]{1,16}", fullmatch=True),
     "loss": SHORT | SHORT.map(lambda loss: -loss) | st.just(math.nan),
     "usual_loss": SHORT.map(lambda loss: -loss),
@@ -42,7 +45,7 @@ def test_what_is_written_is_read_and_what_has_no_room_is_left_out_from_the_end(t
 
 def test_a_run_has_room_with_every_value() -> None:
     whole = ("slowest_rank", "good_step", "saved_step", "waiting_ranks", "working_rank")
-    values = dict.fromkeys(whole, 123456789) | {"pause": "p" * 16}
+    values = dict.fromkeys(whole, 123456789) | {"pause": "p" * 16, "slowed_by": max(SLOWING_FAULTS, key=len)}
     largest = NodeTraining("x" * 63 + "/123456789", 123_456_789, **dict.fromkeys(FIELDS, 1.234e-05) | values)  # type: ignore[arg-type]
 
     assert write_training([largest])
@@ -96,3 +99,14 @@ def test_no_more_is_read_than_a_heartbeat_has() -> None:
 @given(st.text(alphabet="abl/=;,.0159-nte", max_size=80))
 def test_no_text_breaks_the_reader(text: str) -> None:
     read_training(text)
+
+
+def test_a_fault_that_does_not_slow_a_node_is_none() -> None:
+    assert read_training("llama/2=1;b=xid/79")["llama/2"].slowed_by is None
+
+
+@pytest.mark.parametrize("key", sorted(SLOWING_FAULTS))
+def test_what_slows_a_node_is_a_fault_with_which_it_goes_on(key: str) -> None:
+    [fault] = [row for row in catalog().values() if row.key == key]
+
+    assert fault.verdict is Verdict.DEGRADED

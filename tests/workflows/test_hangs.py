@@ -393,6 +393,56 @@ def test_a_run_without_any_good_step_goes_back_before_the_checkpoint_that_it_beg
     assert resumed(it) == [80, 60]
 
 
+def works_slowly(cause: str | None) -> Callable[[JobCluster], None]:
+    """B's own work of a step takes half as long again as that of A, and its checks measure this."""
+
+    def happens(it: JobCluster) -> None:
+        it.clock.advance(60)
+        run = f"llama/{it.run.number}"
+        beats = {
+            name: Heartbeat(
+                f"role:{name}",
+                "boot-1",
+                it.clock(),
+                60.0,
+                trainings={
+                    run: NodeTraining(
+                        run, 95, 1.0, compute_seconds=took, slowest_compute_seconds=took, slowed_by=measured
+                    )
+                },
+            )
+            for name, took, measured in ((A, 1.0, None), (B, 1.5, cause))
+        }
+        look_at_training(["demo"], beats, it.ports, it.policy)
+
+    return happens
+
+
+@pytest.mark.parametrize("mode", [Mode.act, Mode.observe])
+def test_a_node_that_measures_why_it_slows_its_job_is_rebooted_and_the_job_goes_on(mode: Mode) -> None:
+    policy = ACT.model_copy(
+        update={
+            "slow_jobs": SlowJobs(restarts=(JobFindingKind.SLOW_RANK,)),
+            "default_pool": ACT.default_pool.model_copy(update={"mode": mode}),
+        }
+    )
+    it = JobCluster(policy=policy)
+    it.happenings = [works_slowly("nvml/THERMAL_SLOWDOWN"), is_recovered, finishes]
+
+    seen = it.submit()
+
+    acts = mode is Mode.act
+    assert (seen.end, it.run.number, len(incidents(it))) == ("Completed", 2 if acts else 1, 1)
+    assert [name for verb, name in it.commands if verb == "reboot-node"] == ([B] if acts else [])
+
+
+def test_a_node_that_measures_nothing_is_left_alone_however_slow_it_is() -> None:
+    it = JobCluster(policy=ACT.model_copy(update={"slow_jobs": SlowJobs(restarts=(JobFindingKind.SLOW_RANK,))}))
+    it.happenings = [*[works_slowly(None)] * 5, finishes]
+
+    assert (it.submit().end, it.run.number, incidents(it)) == ("Completed", 1, [])
+
+
 def test_a_run_that_hangs_by_its_own_steps_is_only_told_by_default() -> None:
     it = JobCluster()
     it.happenings = [stands_still, finishes]

@@ -106,6 +106,10 @@ class CheckScheduler:
             if course.seconds is not None:
                 yield Sample("check_duration_seconds", course.seconds, {"check": name})
 
+    def lasting(self) -> list[Key]:
+        """Return the problems that last. Safe from any thread: the keys are copied at once."""
+        return [key for course in self._courses.values() for key in list(course.active)]
+
     def due_in(self, now: float) -> float:
         """Seconds until a check is due."""
         waiting = [course.due_at - now for course in self._courses.values() if not course.is_asked]

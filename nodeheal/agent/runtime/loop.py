@@ -20,7 +20,7 @@ from nodeheal.agent.transport.gauges import Sample, training_job
 from nodeheal.agent.transport.sender import Sender
 from nodeheal.agent.transport.spool import Spool
 from nodeheal.contract.names import TRAINING_ALERT
-from nodeheal.contract.training import NodeTraining
+from nodeheal.contract.training import SLOWING_FAULTS, NodeTraining
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 
@@ -109,6 +109,11 @@ class Agent:
         position = f"{training.run}/{training.step}/{now.isoformat()}"
         self._spool.put([self._event_factory.found(alert, source="progress", position=position, at=now, evidence=text)])
         self._sender.wake()
+
+    def slowed_by(self) -> str | None:
+        """Return a fault that slows this node now, by its checks: FAMILY/CODE. Safe from any thread."""
+        lasting = {f"{family}/{code}" for family, code, _, _ in self._watch.lasting()}
+        return min(lasting & SLOWING_FAULTS, default=None)
 
     def gauges(self) -> dict[str, float]:
         """Return the checks' measured values. Safe from any thread."""

@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeheal.agent.runtime.training_files import StepRecord, files_by_run, read_progress, records_in
@@ -23,11 +23,20 @@ Ranks = Mapping[int, Sequence[StepRecord]]  # the records of each local rank
 class Trainings:
     """The runs of the files in a folder. Not safe to share between threads."""
 
-    def __init__(self, folder: Path, monotonic: Callable[[], float], time: Callable[[], float]) -> None:
-        """`time`: seconds since the epoch by the node's own clock, as programs write them."""
+    def __init__(
+        self,
+        folder: Path,
+        monotonic: Callable[[], float],
+        time: Callable[[], float],
+        slowed_by: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`time`: seconds since the epoch by the node's own clock, as programs write them; `slowed_by`: the fault that
+        slows the node now.
+        """
         self._folder = folder
         self._monotonic = monotonic
         self._time = time
+        self._slowed_by = slowed_by
         self._histories: dict[str, TrainingHistory] = {}
 
     def look(self) -> list[NodeTraining]:
@@ -39,7 +48,7 @@ class Trainings:
         for run, ranks in self._shown():
             self._histories[run] = history = before.get(run) or TrainingHistory()
             history.add(ranks, now)
-            trainings.append(training_of(run, ranks, history, now, self._time()))
+            trainings.append(self._training(run, ranks, history, now))
         return trainings[:RUNS]
 
     def alerts(self) -> list[NodeTraining]:
@@ -47,12 +56,15 @@ class Trainings:
         they are, and what no look has seen yet does not stand still.
         """
         now, known, new = self._monotonic(), self._histories, TrainingHistory()
-        trainings = [training_of(run, ranks, known.get(run, new), now, self._time()) for run, ranks in self._shown()]
+        trainings = [self._training(run, ranks, known.get(run, new), now) for run, ranks in self._shown()]
         return [
             training
             for training in trainings[:RUNS]
             if training.has_lost_its_loss or training.is_stalled(STALL_SECONDS, STALL_STEPS)
         ]
+
+    def _training(self, run: str, ranks: Ranks, history: "TrainingHistory", now: float) -> NodeTraining:
+        return replace(training_of(run, ranks, history, now, self._time()), slowed_by=self._slowed_by())
 
     def _shown(self) -> Iterator[tuple[str, Ranks]]:
         for run, files in files_by_run(self._folder)[:RUNS_READ]:

@@ -57,7 +57,9 @@ def _watch(config: AgentConfig, looks: CheckRunner, stop: EventfdEvent) -> int:
     bus, by_way_of_sns = event_bus(config, clock, signer), fallback(config, clock, signer)
     sender = Sender(spool, bus, clock, by_way_of_sns, config.fallback_seconds)
     agent = Agent(config, spool, sender, clock, looks)
-    threads = beside(config, clock, signer, agent.say_alive, agent.report_alert, agent.gauges, agent.samples)
+    threads = beside(
+        config, clock, signer, agent.say_alive, agent.report_alert, agent.slowed_by, agent.gauges, agent.samples
+    )
     gc.freeze()  # objects that are never changed again stay shared with the check processes
     for thread in threads:
         thread.start()

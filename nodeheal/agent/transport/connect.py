@@ -40,11 +40,12 @@ def beside(
     signer: Signer,
     say_alive: Callable[[], None],
     report_alert: Callable[[NodeTraining], None],
+    slowed_by: Callable[[], str | None],
     gauges: Callable[[], Mapping[str, float]],
     samples: Callable[[], Iterable["Sample"]],
 ) -> list[Thread]:
     """Create the threads that the configuration enables."""
-    heartbeats = heartbeat_thread(config, clock, signer, say_alive, report_alert)
+    heartbeats = heartbeat_thread(config, clock, signer, say_alive, report_alert, slowed_by)
     threads: list[Thread] = [heartbeats]
     if config.cloudwatch_metrics:
         threads.append(publisher(config, clock, gauges))
@@ -64,9 +65,10 @@ def heartbeat_thread(
     signer: Signer,
     instead: Callable[[], None],
     report_alert: Callable[[NodeTraining], None],
+    slowed_by: Callable[[], str | None],
 ) -> HeartbeatThread:
     """Create the thread that writes this node's heartbeats."""
-    trainings = Trainings(Path(config.progress_dir), clock.monotonic, time)
+    trainings = Trainings(Path(config.progress_dir), clock.monotonic, time, slowed_by)
     return HeartbeatThread(
         heartbeat_item(config, clock),
         signer.public,

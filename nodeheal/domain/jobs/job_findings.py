@@ -1,8 +1,8 @@
-"""What is wrong with how a run trains, judged by what the agents of its nodes have read. Nothing is done by it yet: its
-owner is told.
+"""What is wrong with how a run trains, judged by what the agents of its nodes have read.
 
 A step count says that a job is slow, and never who slows it: in a collective all ranks wait for the last. Only a rank's
-own work in a step tells one from the others, so that alone makes a suspect.
+own work in a step tells one from the others, so that alone makes a suspect; and only a fault that its node's own checks
+measure makes the node one that slows the job.
 """
 
 import math
@@ -30,12 +30,13 @@ RISEN_LOSS = 0.5  # of its own median: noise of a loss near zero is no divergenc
 @dataclass(frozen=True)
 class Suspect:
     """A rank whose own work in a step takes longer than that of its peers, or does not end. `local_rank`: on its node;
-    `seconds`: how long it takes, or has taken.
+    `seconds`: how long it takes, or has taken; `cause`: the fault that slows its node meanwhile, by the node's checks.
     """
 
     node_id: str
     local_rank: int
     seconds: float
+    cause: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class JobFinding:
                 return f"a step takes {value:.3g} s; in this run it usually took {usual:.3g} s"
             case JobFindingKind.SLOW_RANK:
                 ranks = ", ".join(
-                    f"local rank {each.local_rank} on {each.node_id} ({each.seconds:.3g} s)" for each in self.suspects
+                    f"local rank {each.local_rank} on {each.node_id} ({each.seconds:.3g} s{_measured(each)})"
+                    for each in self.suspects
                 )
                 return f"own work of a step takes longer on {ranks} than on other nodes ({usual:.3g} s)"
             case JobFindingKind.LOSS_NOT_FINITE:
@@ -77,6 +79,15 @@ class JobFinding:
             case JobFindingKind.LOSS_ROSE:
                 return f"its loss is {value:.4g}; in this run it was {usual:.4g} before"
         assert_never(self.kind)
+
+    @property
+    def proven(self) -> Suspect | None:
+        """The suspect whose node measures what slows it; None: nobody's does."""
+        return next((suspect for suspect in self.suspects if suspect.cause is not None), None)
+
+
+def _measured(suspect: Suspect) -> str:
+    return f", and its node measures {suspect.cause}" if suspect.cause is not None else ""
 
 
 # Medians of few steps may lie apart once: these are told when the next heartbeats say the same.
@@ -100,23 +111,36 @@ class NotedFinding:
         """Whether it still holds."""
         return self.over_at is None
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether a node measures why."""
+        return self.finding.proven is not None
+
     def is_due(self, now: datetime) -> bool:
         """Whether the owner is to be told now."""
         if self.announced_at is not None or not self.is_open:
             return False
-        return self.finding.kind not in _NOISY or now >= self.since + _CONFIRMED_AFTER
+        return self.is_proven or self.finding.kind not in _NOISY or now >= self.since + _CONFIRMED_AFTER
 
 
 def noted(findings: Sequence[JobFinding], known: Sequence[NotedFinding], now: datetime) -> list[NotedFinding]:
-    """Return what is to be written down: what begins, what begins again, and what is over."""
+    """Return what is to be written down: what begins, what begins again or is proven now, and what is over."""
     by_kind, made = {each.finding.kind: each for each in known}, {finding.kind for finding in findings}
     ends = [replace(each, over_at=now) for each in known if each.is_open and each.finding.kind not in made]
-    begins = [
-        NotedFinding(finding, now, before.announced_at if before else None)
-        for finding in findings
-        if (before := by_kind.get(finding.kind)) is None or not before.is_open
-    ]
-    return [*begins, *ends]
+    begins = (_begun(finding, by_kind.get(finding.kind), now) for finding in findings)
+    return [*filter(None, begins), *ends]
+
+
+def _begun(finding: JobFinding, before: NotedFinding | None, now: datetime) -> NotedFinding | None:
+    """Return what is written down of a finding; None: it is written down. What is told without a proof is told again
+    with it.
+    """
+    if before is None:
+        return NotedFinding(finding, now)
+    since = before.since if before.is_open else now
+    if finding.proven is not None and not before.is_proven:
+        return NotedFinding(finding, since)
+    return None if before.is_open else NotedFinding(finding, since, before.announced_at)
 
 
 def due(findings: Sequence[JobFinding], known: Sequence[NotedFinding], now: datetime) -> list[NotedFinding]:
@@ -127,11 +151,20 @@ def due(findings: Sequence[JobFinding], known: Sequence[NotedFinding], now: date
 
 
 def job_findings(
-    job: Job, run: Run, trainings: Mapping[str, NodeTraining], seconds_up: float, limits: SlowJobs
+    job: Job,
+    run: Run,
+    trainings: Mapping[str, NodeTraining],
+    seconds_up: float,
+    limits: SlowJobs,
+    *,
+    all_said: bool = True,
 ) -> list[JobFinding]:
-    """Return what is wrong. `trainings`: what the run's nodes say of it, by node; `seconds_up`: since all ranks run."""
+    """Return what is wrong. `trainings`: what the run's nodes say of it, by node; `seconds_up`: since all ranks run;
+    `all_said`: whether no other node has yet to say something of it.
+    """
     judge = _Judge(job, run, trainings, seconds_up, limits)
-    return [*judge.standstill(), *judge.pace(), *judge.loss(), *judge.checkpoint()]
+    standstill = judge.standstill() if all_said else ()
+    return [*standstill, *judge.pace(), *judge.loss(), *judge.checkpoint()]
 
 
 def first_distrusted(job: Job, run: Run, reports: Sequence[NodeTraining]) -> int | None:
@@ -194,7 +227,9 @@ class _Judge:
         """Its steps take longer than usual; and the ranks whose own work takes longer than that of the others."""
         suspects = tuple(self._suspects())
         if suspects:
-            peers = median_of(report.compute_seconds for report in self._reports)
+            slow = {suspect.node_id for suspect in suspects}
+            others = [report for node_id, report in self.trainings.items() if node_id not in slow]
+            peers = median_of(report.compute_seconds for report in others or self._reports)
             yield self._finding(JobFindingKind.SLOW_RANK, max(each.seconds for each in suspects), peers, suspects)
         now = median_of(report.step_seconds for report in self._reports)
         usual = median_of(report.usual_step_seconds for report in self._reports)
@@ -205,22 +240,29 @@ class _Judge:
                 yield self._finding(JobFindingKind.SLOWER, now, usual)
 
     def _suspects(self) -> Iterator[Suspect]:
-        """Yield the slowest rank of each node that lies apart, where few do: else the ranks do different work."""
+        """Yield the slowest rank of each node that lies apart, where few do: else the ranks do different work. Of fewer
+        nodes than can be compared, one that also measures what slows it.
+        """
         typical = [report.compute_seconds for report in self._reports if report.compute_seconds is not None]
         if len(typical) < FEWEST_NODES:
+            limit = min(typical, default=0.0) * (1 + self.limits.slower_percent / 100)
+            yield from (suspect for suspect in self._apart(limit) if suspect.cause is not None)
             return
         middle = median(typical)
         sigma = TO_SIGMA * median(abs(seconds - middle) for seconds in typical)
         limit = middle + max(
             self.limits.deviations * max(sigma, SMALLEST_SPREAD * middle), middle * self.limits.slower_percent / 100
         )
-        apart = [
-            Suspect(node_id, report.slowest_rank or 0, report.slowest_compute_seconds)
+        apart = self._apart(limit)
+        if len(apart) <= max(1, min(MOST_SUSPECTS, int(SHARE_OF_SUSPECTS * len(typical)))):
+            yield from apart
+
+    def _apart(self, limit: float) -> Sequence[Suspect]:
+        return [
+            Suspect(node_id, report.slowest_rank or 0, report.slowest_compute_seconds, report.slowed_by)
             for node_id, report in sorted(self.trainings.items())
             if report.slowest_compute_seconds is not None and report.slowest_compute_seconds > limit
         ]
-        if len(apart) <= max(1, min(MOST_SUSPECTS, int(SHARE_OF_SUSPECTS * len(typical)))):
-            yield from apart
 
     def loss(self) -> Iterator[JobFinding]:
         """It is not a number any more, or has left its median."""

@@ -177,7 +177,12 @@ class Deadlines(Frozen):
 
 
 # What a restart can mend: from the last checkpoint, or from one before the loss was no number.
-RESTARTABLE = (JobFindingKind.HUNG, JobFindingKind.NO_FIRST_STEP, JobFindingKind.LOSS_NOT_FINITE)
+RESTARTABLE = (
+    JobFindingKind.HUNG,
+    JobFindingKind.NO_FIRST_STEP,
+    JobFindingKind.LOSS_NOT_FINITE,
+    JobFindingKind.SLOW_RANK,
+)
 
 
 class SlowJobs(Frozen):
@@ -187,7 +192,8 @@ class SlowJobs(Frozen):
     restarts: tuple[JobFindingKind, ...] = Field(
         default=(),
         description="for which findings a job starts again from a checkpoint, by an incident as for any other"
-        " failure: within the limits of the job and in the mode of its pool; the others are only told",
+        " failure: within the limits of the job and in the mode of its pool; the others are only told. SLOW_RANK: only"
+        " where the node's own checks measure what slows it, and then the node is repaired",
     )
     hang_seconds: int = Field(default=30, ge=10, le=DAY, description="a run hangs that takes no step for so long")
     hang_steps: int = Field(

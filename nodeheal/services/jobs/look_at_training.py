@@ -1,14 +1,15 @@
 """Looks at how every run trains, notes what is wrong, and tells its owner. Where the policy says so, it opens an
-incident, which starts the job again. No node is touched for it.
+incident, which starts the job again. A node is touched for it only where its own checks measure that it slows the job.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import JOB_NEWS, JOB_SOURCE, TRAINING_DIVERGED, TRAINING_HANG
+from nodeheal.contract.names import JOB_NEWS, JOB_SOURCE, TRAINING_DIVERGED, TRAINING_HANG, TRAINING_SLOWED
 from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import Family, JobFindingKind, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
@@ -24,6 +25,11 @@ from nodeheal.services.intake.node_rates import limited
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.notify.compose_training import compose_training
 from nodeheal.services.saving import node_of
+
+_CODES = {
+    JobFindingKind.LOSS_NOT_FINITE: TRAINING_DIVERGED,
+    JobFindingKind.SLOW_RANK: TRAINING_SLOWED,
+}
 
 
 @dataclass
@@ -101,10 +107,23 @@ def _look_at(
         is_wrong = any(each.is_open for each in known)
         return count_job(accelerators, is_shown=bool(trainings), has_findings=is_wrong)
     seconds_up = (now - (run.running_since or now)).total_seconds()
-    findings = job_findings(job, run, trainings, seconds_up, policy.slow_jobs)
+    findings = job_findings(
+        job, run, trainings, seconds_up, policy.slow_jobs, all_said=_all_said(run, fresh, trainings)
+    )
     if _note(job, run, findings, known, trainings, ports, policy):
         look.announced.append(job.job_id)
     return count_job(accelerators, is_shown=bool(trainings), has_findings=bool(findings))
+
+
+def _all_said(run: Run, newest: Mapping[str, Heartbeat], trainings: Mapping[str, NodeTraining]) -> bool:
+    """Whether each node of the run shows it, or shows nothing of it since the last step: one whose heartbeat is older
+    may train, or hang, as well.
+    """
+    steps = [
+        newest[node_id].at - timedelta(seconds=training.idle_seconds or 0.0) for node_id, training in trainings.items()
+    ]
+    others = [newest[task.node_id].at for task in run.tasks if task.node_id not in trainings]
+    return not steps or not others or min(others) >= max(steps)
 
 
 def _note(
@@ -135,7 +154,11 @@ def _note(
 
 
 def _may_restart(job: Job, run: Run, noted: NotedFinding, trainings: Mapping[str, NodeTraining], ports: Ports) -> bool:
-    """Whether it is known where to go back to; where its loss is no number, that is written down first."""
+    """Whether it is known where to go back to; where its loss is no number, that is written down first. And of a slow
+    rank, whether its node is proven to be slow.
+    """
+    if noted.finding.kind is JobFindingKind.SLOW_RANK:
+        return noted.finding.proven is not None
     if noted.finding.kind is not JobFindingKind.LOSS_NOT_FINITE:
         return True
     step = first_distrusted(job, run, list(trainings.values())) if job.checkpoints is not None else None
@@ -145,10 +168,12 @@ def _may_restart(job: Job, run: Run, noted: NotedFinding, trainings: Mapping[str
 
 
 def _likeliest(run: Run, finding: JobFinding, trainings: Mapping[str, NodeTraining]) -> str:
-    """Return the node that is the likeliest to show why: of a rank for which the others wait, or the first that shows a
-    loss that is no number, else the one that has done the fewest steps, else the first. Its stacks are saved, and that
-    is all that is done to it.
+    """Return the node that is the likeliest to show why: one that is proven slow, of a rank for which the others wait,
+    or the first that shows a loss that is no number, else the one that has done the fewest steps, else the first. Where
+    it is not proven, its stacks are saved, and that is all that is done to it.
     """
+    if finding.proven is not None:
+        return finding.proven.node_id
     if finding.suspects:
         return finding.suspects[0].node_id
     if finding.kind is JobFindingKind.LOSS_NOT_FINITE:
@@ -167,7 +192,7 @@ def _open_incident(run: Run, noted: NotedFinding, node_id: str, ports: Ports, po
         noted.since,
         source=JOB_SOURCE,
         family=Family.host,
-        code=TRAINING_DIVERGED if noted.finding.kind is JobFindingKind.LOSS_NOT_FINITE else TRAINING_HANG,
+        code=_CODES.get(noted.finding.kind, TRAINING_HANG),
         component=name,
         verdict=Verdict.FAILED,
         evidence=f"{name}: {noted.finding.text}",

@@ -5,7 +5,7 @@ from typing import assert_never
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import JobFindingKind, Phase
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.jobs.job_findings import NotedFinding
+from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.services.notify.compose import fit_subject
 from nodeheal.services.notify.layout import command, field, paragraph
@@ -16,10 +16,18 @@ _RESTARTED = (
     " allow it."
 )
 
+_REPAIRED = (
+    "an incident is open for {}, which takes it out, repairs it, and has the job go on from a checkpoint, where the"
+    " budget and the mode of its pool allow it."
+)
+
 
 def compose_training(job: Job, run: Run, noted: NotedFinding, owner: Owner, *, restarts: bool) -> Notification:
-    """One email a kind of finding and a run. `restarts`: an incident was opened, which starts it again."""
+    """One email a kind of finding and a run, and one more when it is proven. `restarts`: an incident was opened, which
+    starts it again.
+    """
     finding = noted.finding
+    proof = "" if finding.proven is None else "/proven"
     body = [
         *paragraph(f"Hello {owner.name}," if owner.name else "Hello,"),
         "",
@@ -31,11 +39,11 @@ def compose_training(job: Job, run: Run, noted: NotedFinding, owner: Owner, *, r
         "",
         *field("Since", f"{noted.since:%Y-%m-%d %H:%M:%S} UTC"),
         *([] if finding.step is None else field("Step", f"{finding.step}")),
-        *field("Done", _RESTARTED if restarts else _NOTHING_DONE),
+        *field("Done", _done(finding, restarts=restarts)),
         *field("Job", f"{job.job_id}, run {run.number}, in pool {job.pool}"),
     ]
     return Notification(
-        key=f"owner/{job.job_id}/{run.number}/{Phase.TRAINS_BADLY}/{finding.kind}",
+        key=f"owner/{job.job_id}/{run.number}/{Phase.TRAINS_BADLY}/{finding.kind}{proof}",
         subject=fit_subject(f"[nodeheal] {job.job_id} {_WHAT[finding.kind]}"),
         body="\n".join(body),
         severity="INFO",
@@ -44,6 +52,12 @@ def compose_training(job: Job, run: Run, noted: NotedFinding, owner: Owner, *, r
         job_id=job.job_id,
         owner=owner.address,
     )
+
+
+def _done(finding: JobFinding, *, restarts: bool) -> str:
+    if not restarts:
+        return _NOTHING_DONE
+    return _RESTARTED if finding.proven is None else _REPAIRED.format(finding.proven.node_id)
 
 
 _WHAT = {

@@ -14,6 +14,8 @@ from nodeheal.agent.checks.check_scheduler import (
     STREAMS_WITHIN_SECONDS,
     CheckChange,
     CheckScheduler,
+    Key,
+    key_of,
 )
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
@@ -455,3 +457,13 @@ def test_a_check_that_this_node_no_longer_supports_has_no_verdict() -> None:
 
     assert before == {"0/0000:10:00.0": 1}
     assert (served(node, "check_verdict"), served(node, "gpu_info")) == ({}, {})
+
+
+def test_a_problem_lasts_until_its_end_is_told() -> None:
+    node, lasting = Node(), list[list[Key]]()
+
+    for look in (NodeCheckResult((FULL,)), FINE, FINE):
+        node.looks(look)
+        lasting.append(node.watch.lasting())
+
+    assert lasting == [[key_of(FULL.finding)], [key_of(FULL.finding)], []]

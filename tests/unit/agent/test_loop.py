@@ -337,3 +337,16 @@ def test_each_standstill_of_a_run_is_an_event_of_its_own(run: Run) -> None:
     run.agent.report_alert(NodeTraining("llama/2", 8, loss=math.nan))
     assert json.loads(run.told()[-1])["evidence"] == "the loss of llama/2 is not a number at step 8"
     assert len({event["event_id"] for event in stalls}) == 2
+
+
+def test_a_fault_that_slows_the_node_is_known_while_it_lasts(run: Run) -> None:
+    def gpu(code: str) -> Problem:
+        return Problem(Finding(Family.nvml, code, "0000:b9:00.0", "it is slow"))
+
+    told = [run.agent.slowed_by()]
+    for problems in ((REMAP[0],), (REMAP[0], gpu("THERMAL_SLOWDOWN"), gpu("CLOCKS_LOW"))):
+        run.look(NodeCheckResult(problems))
+        told.append(run.agent.slowed_by())
+    run.look(NodeCheckResult(), LOOKS_TO_BE_OVER)
+
+    assert (told, run.agent.slowed_by()) == ([None, None, "nvml/CLOCKS_LOW"], None)

@@ -394,3 +394,12 @@ def test_a_rank_that_shows_no_loss_is_no_alert(job: Job) -> None:
     job.minute(step_seconds=1.0)
 
     assert job.trainings.alerts() == []
+
+
+def test_what_slows_the_node_is_said_of_each_of_its_runs(job: Job) -> None:
+    slowed = Trainings(job.folder, lambda: job.now, lambda: job.time, lambda: "nvml/CLOCKS_LOW")
+    job.writes(StepRecord(3, at=3.0))
+    job.writes(StepRecord(9, at=3.0, loss=math.nan), run="eval.1")
+
+    assert [training.slowed_by for training in slowed.look()] == ["nvml/CLOCKS_LOW"] * 2
+    assert [training.slowed_by for training in slowed.alerts()] == ["nvml/CLOCKS_LOW"]
