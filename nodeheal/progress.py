@@ -15,6 +15,7 @@ No call raises, and none waits for another rank: a rank that cannot write is not
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import re
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _LINES, _LINE_BYTES = 64, 192  # a ring: the file stays small, and has the last steps of its rank
 _LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _PAUSE_CHARACTERS = 16
+_ENDED = "ended"  # what a program is at that has ended
 _LARGEST = 10**18
 _NO_NUMBER = '"nan"'
 
@@ -49,6 +51,8 @@ class Progress:
         self._compute_seconds: float | None = None
         self._waits = False
         self._good_step = ""  # the last whose loss was finite
+        self._process = os.getpid()
+        atexit.register(self._end)
 
     def ready(self) -> None:
         """Show that the first step is about to begin: from here on a hang is noticed."""
@@ -103,6 +107,12 @@ class Progress:
         """Show that a whole checkpoint of this step is written. Any thread may call it."""
         self._saved = {"saved": _whole(step), "saved_at": str(int(time.time()))}
         self._write({})
+
+    def _end(self) -> None:
+        """Show that the program has ended, and does not hang. A process that it has forked is another program."""
+        if self._step and os.getpid() == self._process:
+            self._pauses, self._waits = (_ENDED,), False
+            self._write({})
 
     def _write(self, measured: dict[str, str]) -> None:
         """Write the next line; before the first step only touch the file."""

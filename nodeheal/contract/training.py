@@ -12,6 +12,7 @@ from typing import Any
 TEXT_CHARACTERS = 512  # a run takes some 110
 LONGEST_SECONDS = 1e9  # thirty years
 LONGER_THAN_EVER = 2.0
+ENDED = "ended"  # the pause of a program that has ended
 # Faults that slow a node's own work for as long as its checks measure them. What only its links or its jobs may cause
 # is not among them.
 SLOWING_FAULTS = frozenset(
@@ -51,7 +52,7 @@ class NodeTraining:
     waiting_ranks: int | None = None  # whose own work of the next step is done; None: its ranks do not show that
     working_rank: int | None = None  # the local rank that has not come so far for the longest
     slowed_by: str | None = None  # one of SLOWING_FAULTS, that the node's checks measure now
-    pause: str | None = None  # what the job is at between two steps: `evaluation`, `checkpoint`
+    pause: str | None = None  # what a rank is at between two steps, such as `evaluation`; ENDED: its ranks have ended
 
     @property
     def has_lost_its_loss(self) -> bool:

@@ -4,6 +4,7 @@ import ast
 import json
 import math
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from nodeheal import progress as module
 from nodeheal.agent.runtime.training_files import FILE_BYTES, StepRecord, files_by_run, records_in
 from nodeheal.contract import names
+from nodeheal.contract.training import ENDED
 from nodeheal.progress import Progress
 
 SOURCE = Path(module.__file__).read_text("utf-8")
@@ -353,3 +355,40 @@ def test_the_module_runs_alone_in_an_old_image() -> None:
     modules = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imports}
     assert {str(name).partition(".")[0] for name in modules} <= sys.stdlib_module_names
     assert "from __future__ import annotations\n" in SOURCE, "or `float | None` is evaluated"
+
+
+PROGRAM = """
+import os
+from nodeheal.progress import Progress
+progress = Progress()
+{shows}
+child = os.fork()
+if child == 0:
+    raise SystemExit  # as a worker that loads data does, whose end is not that of the training
+os.waitpid(child, 0)
+{ends}
+"""
+
+
+def program(file: Path, shows: str, ends: str) -> list[StepRecord]:
+    """The records that a program has left."""
+    subprocess.run([sys.executable, "-c", PROGRAM.format(shows=shows, ends=ends)], check=False, capture_output=True)
+    return records(file) if file.exists() else []
+
+
+@pytest.mark.parametrize("ends", ["", "raise RuntimeError", "progress.pause('evaluation').__enter__()"])
+def test_a_program_that_has_ended_says_so_however_it_ends(file: Path, ends: str) -> None:
+    *_, last = program(file, "progress.step(7); progress.waits()", ends)
+
+    assert (last.step, last.pause, last.waits) == (7, ENDED, False)
+
+
+def test_a_program_that_is_killed_says_nothing_of_its_end_and_its_children_nothing_of_theirs(file: Path) -> None:
+    [killed] = program(file, "progress.step(7)", "os.kill(os.getpid(), 9)")
+
+    assert (killed.step, killed.pause) == (7, None)
+
+
+def test_a_program_that_has_ended_without_a_step_leaves_no_file(file: Path) -> None:
+    assert program(file, "", "") == []
+    assert not file.exists()

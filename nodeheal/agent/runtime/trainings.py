@@ -2,12 +2,12 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeheal.agent.runtime.training_files import StepRecord, files_by_run, read_progress, records_in
-from nodeheal.contract.training import NodeTraining
+from nodeheal.contract.training import ENDED, NodeTraining
 
 RUNS = 2  # in a heartbeat, which is one small item
 RUNS_READ = 6  # the newest: a node has one job at a time, and leftovers of others
@@ -199,8 +199,15 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
         saved_seconds=None if saved_step is None else saved_seconds,
         waiting_ranks=len(last) - len(working) if shows_waits else None,
         working_rank=min(working, key=lambda rank: last[rank].order, default=None) if shows_waits else None,
-        pause=next((record.pause for record in last.values() if record.pause), None),
+        pause=_pause(last.values()),
     )
+
+
+def _pause(newest: Collection[StepRecord]) -> str | None:
+    """Return what a rank is at; ENDED where all ranks have ended. One that has ended stops no others."""
+    if all(record.pause == ENDED for record in newest):
+        return ENDED
+    return next((record.pause for record in newest if record.pause and record.pause != ENDED), None)
 
 
 def _since(at: float | None, time: float) -> float | None:

@@ -24,7 +24,7 @@ from nodeheal.agent.transport.heartbeat_client import (
 from nodeheal.agent.transport.heartbeat_thread import PATIENCE_SECONDS, HeartbeatThread
 from nodeheal.agent.transport.training_samples import FORGOTTEN_SECONDS
 from nodeheal.contract.signature import KEPT_SECONDS
-from nodeheal.contract.training import NodeTraining
+from nodeheal.contract.training import ENDED, NodeTraining
 from tests.support.agent_fakes import (
     IDENTITY,
     KEYS,
@@ -399,6 +399,15 @@ def test_runs_are_served_also_where_the_table_takes_no_heartbeat(
     thread.heartbeat()
 
     assert of_training(thread)["training_step"] == (500, {"training_job": "llama", "run": "3"})
+
+
+def test_a_run_that_has_ended_is_served_no_more(item: HeartbeatItem, time: FakeTime) -> None:
+    ended = NodeTraining("llama/3", 500, idle_seconds=1.0, pause=ENDED)
+    thread = HeartbeatThread(item, public_key, "boot-1", EVERY, time.clock(), lambda: None, lambda: [ended])
+
+    thread.heartbeat()
+
+    assert of_training(thread) == {}
 
 
 def test_what_a_killed_job_has_left_is_forgotten_after_an_hour(item: HeartbeatItem, time: FakeTime) -> None:

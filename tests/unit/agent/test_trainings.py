@@ -19,7 +19,7 @@ from nodeheal.agent.runtime.trainings import (
     TrainingHistory,
     Trainings,
 )
-from nodeheal.contract.training import NodeTraining
+from nodeheal.contract.training import ENDED, NodeTraining
 
 EVERY = 60.0
 MINUTES_OF_RECENT = int(RECENT_SECONDS / EVERY)
@@ -403,3 +403,18 @@ def test_what_slows_the_node_is_said_of_each_of_its_runs(job: Job) -> None:
 
     assert [training.slowed_by for training in slowed.look()] == ["nvml/CLOCKS_LOW"] * 2
     assert [training.slowed_by for training in slowed.alerts()] == ["nvml/CLOCKS_LOW"]
+
+
+@pytest.mark.parametrize(("others", "stalled"), [(None, ["llama/2"]), (ENDED, [])])
+def test_a_run_has_ended_when_all_of_its_ranks_have(job: Job, others: str | None, stalled: list[str]) -> None:
+    job.minutes(3, step_seconds=1.0)
+    job.writes(StepRecord(3, at=3.0, step_seconds=1.0), StepRecord(3, at=4.0, pause=ENDED))
+    job.writes(StepRecord(3, at=3.0, step_seconds=1.0), StepRecord(3, at=4.0, pause=others, waits=not others), rank=1)
+    job.trainings.look()
+    job.now += 100.0
+    job.time += 100.0
+
+    [training] = job.trainings.look()
+
+    assert [alert.run for alert in job.trainings.alerts()] == stalled
+    assert (training.pause, training.working_rank) == (others, None if others else 0)
