@@ -63,7 +63,7 @@ def _take(body: str) -> None:
 def _read(envelope: Envelope | Posted) -> HealthEvent:
     """The event of a node. Raises Forged, ValidationError."""
     event = read_fact(HealthEvent, proven(envelope.detail, names.NODE_HEALTH_REPORTED))
-    if event.code in (names.OPERATOR_REQUEST, names.NEW_NODE) or not event.is_from_node:
+    if event.code in {*names.ROUTINE_CHECKS, names.OPERATOR_REQUEST} or not event.is_from_node:
         raise Forged(f"{event.node_id} speaks as an operator, as AWS or as nodeheal from {envelope.source}")
     return event
 

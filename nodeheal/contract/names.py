@@ -17,6 +17,8 @@ DIAGNOSE = "DIAGNOSE"  # the sub-code of a request to diagnose a node, and to gi
 NEEDS_APPROVAL = "needs_approval"  # the label of such a request by somebody who is not known to be an operator
 DIAGNOSTICS_LEVEL = "diagnostics_level"  # the label of such a request that says how thoroughly
 NEW_NODE = "new_node"  # the code of a new node that has not been diagnosed since its first boot
+IDLE_CHECK = "idle_check"  # the code of a free node that has not been diagnosed for long
+ROUTINE_CHECKS = frozenset({NEW_NODE, IDLE_CHECK})  # a node is diagnosed though no fault of it is known
 INSTANCE_GONE = "instance_gone"  # the code of a machine that was stopped, or is being terminated
 
 NODE_HEALTH_REPORTED = "Node Health Reported"

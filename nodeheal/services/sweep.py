@@ -1,4 +1,6 @@
-"""Once a minute: probes silent nodes, repeats lost starts of workflows, wakes incidents that wait for a free slot."""
+"""Once a minute: probes silent nodes, repeats lost starts of workflows, wakes incidents that wait for a free slot, and
+has free nodes diagnosed.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +19,7 @@ from nodeheal.domain.records_epoch import Epoch
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import SweepCursor
 from nodeheal.services.intake.heartbeats import merge_heartbeats, record_missed_boots, request_interval
+from nodeheal.services.intake.idle_nodes import diagnose_idle_node
 from nodeheal.services.intake.liveness import LivenessResult, page_mass_silence, probe_silent_nodes
 from nodeheal.services.intake.new_nodes import diagnose_new_nodes
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
@@ -60,6 +63,7 @@ class Swept:
     restarted: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
     new_nodes: list[str] = field(default_factory=list)  # that are diagnosed before they serve
+    idle_nodes: list[str] = field(default_factory=list)  # that are diagnosed while no job needs them
     jobs: list[str] = field(default_factory=list)  # whose start was lost, or that left marks behind
     slow_jobs: list[str] = field(default_factory=list)  # whose owner was told how they train
     running_jobs: dict[str, RunningJobs] = field(default_factory=dict)  # of each pool; none where nobody could look
@@ -153,6 +157,7 @@ def _look_over(
         done.ordering += sorted(_ordering(liveness_page) - {*done.ordering})
         if policy.silence.enabled:
             _listen(pool, merge_heartbeats(liveness_page, heartbeats, ports.clock()), heartbeats, done, ports, policy)
+        done.idle_nodes += diagnose_idle_node(pool, liveness_page, ports, policy)
         before = begun.counted if begun.after and pool == begun.pool else Census()
         place = _count(pool, liveness_page, before, place, done, ports)
         ports.fleet_index.save_cursor(place)  # after the look: a run that breaks off here looks at the same nodes again

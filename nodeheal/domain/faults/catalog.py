@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST
+from nodeheal.contract.names import OPERATOR_REQUEST, ROUTINE_CHECKS
 from nodeheal.contract.vocabulary import Action, Family, NextStepCondition, Scope, Verdict
 
 _FILE = Path(__file__).with_name("catalog.csv")
@@ -128,7 +128,7 @@ def catalog() -> Rows:
 def title(family: Family, code: str, subcode: str | None = None) -> str:
     """Returns the name of a fault. It contains the sub-code where the row is not the sub-code's own."""
     row = find(family, code, subcode)
-    if row is not None and code in (NEW_NODE, OPERATOR_REQUEST):
+    if row is not None and code in {*ROUTINE_CHECKS, OPERATOR_REQUEST}:
         return row.name
     is_told = not subcode or (row is not None and row.subcode == subcode)
     spelled = f"{family.value.upper()} {code if is_told else f'{code}/{subcode}'}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DRILL_MARK, NEW_NODE, OPERATOR_REQUEST
+from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST, ROUTINE_CHECKS
 from nodeheal.contract.vocabulary import Action, NextStepCondition, Scope, Verdict
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.faults.diagnosis import Fault, meaning_of
@@ -173,7 +173,7 @@ class CommonCause:
 
 def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> CommonCause | None:
     """Returns what so many failing nodes have in common that the breaker opens. None: it stays closed."""
-    if fault.is_by_hand or fault.is_of_new_node or fault.key in policy.breaker.departures:
+    if fault.is_by_hand or fault.is_routine or fault.key in policy.breaker.departures:
         return None
     limit = policy.breaker.limit(history.context.pool_nodes)
     event, reset_at = fault.event, history.context.pool.breaker_reset_at
@@ -184,7 +184,7 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
         if reset_at is not None and s.at <= reset_at:
             continue  # a human has looked at it
         key = f"{s.family.value}/{s.code}"
-        is_no_failure = s.code in (NEW_NODE, OPERATOR_REQUEST) or key in policy.breaker.departures
+        is_no_failure = s.code in {*ROUTINE_CHECKS, OPERATOR_REQUEST} or key in policy.breaker.departures
         if not is_no_failure and _disruptiveness_of(s, event.pool, policy) >= DISRUPTIVENESS[Action.ISOLATE]:
             failing.setdefault(s.node_id, (key, dict(s.labels)))
             real |= set() if s.is_drill else {s.node_id}

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DIAGNOSE, NEEDS_APPROVAL, NEW_NODE, OPERATOR_REQUEST
+from nodeheal.contract.names import DIAGNOSE, IDLE_CHECK, NEEDS_APPROVAL, NEW_NODE, OPERATOR_REQUEST, ROUTINE_CHECKS
 from nodeheal.contract.vocabulary import Action, Family, NextStepCondition, Scope, Verdict
 from nodeheal.domain.faults.catalog import CatalogRow, find
 from nodeheal.domain.faults.catalog import title as title_of
@@ -142,6 +142,17 @@ class Fault(NamedTuple):
         return self.key == OF_NEW_NODE and not self.event.is_from_node
 
     @property
+    def is_of_idle_node(self) -> bool:
+        """Whether the only reason is that a free node has not been diagnosed for long."""
+        return self.is_routine and self.event.code == IDLE_CHECK
+
+    @property
+    def is_routine(self) -> bool:
+        """Whether nodeheal has the node diagnosed without any sign of a fault."""
+        event = self.event
+        return event.family is Family.host and event.code in ROUTINE_CHECKS and not event.is_from_node
+
+    @property
     def is_diagnosis_by_hand(self) -> bool:
         """Whether an operator wants the node diagnosed, and back in service if it passes."""
         return self.is_by_hand and self.event.subcode == DIAGNOSE
@@ -149,7 +160,7 @@ class Fault(NamedTuple):
     @property
     def needs_proof_only(self) -> bool:
         """Whether nothing is known to be wrong: the node is diagnosed first, and nothing is repaired."""
-        return self.is_of_new_node or self.is_diagnosis_by_hand
+        return self.is_routine or self.is_diagnosis_by_hand
 
     @property
     def keeps_out(self) -> bool:

@@ -321,6 +321,13 @@ class PoolPolicy(Frozen):
     )
     budget: Budget = Field(default_factory=Budget)
     new_nodes: NewNodes = Field(default_factory=NewNodes)
+    idle_check_hours: int = Field(
+        default=0,
+        ge=0,
+        le=8_760,
+        description="a free node that has not been diagnosed for so long is, while no job waits for nodes and another"
+        " slot of `budget` is free; in `act` mode only. 0: never",
+    )
     maintenance: tuple[MaintenanceWindow, ...] = Field(default=(), description="times that belong to people")
     drills: bool = Field(
         default=False, description="`nodeheal inject` may break nodes of this pool on purpose, for a drill"

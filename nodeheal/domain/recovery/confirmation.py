@@ -50,7 +50,7 @@ def ask_while_isolating(builder: DecisionBuilder, fault: Fault) -> dict[str, Any
     """
     accused = accusation_of(fault)
     is_needed = accused is not None or bool(escalation_steps(fault, builder))
-    if not (builder.policy.evidence.enabled and is_needed) or fault.is_of_new_node or is_silent(fault):
+    if not (builder.policy.evidence.enabled and is_needed) or fault.is_routine or is_silent(fault):
         return {}
     return {"accused": accused, "evidence_seconds": _seconds_to_answer(builder)}
 

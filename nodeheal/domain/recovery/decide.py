@@ -78,6 +78,10 @@ def _decide_before_isolation(builder: DecisionBuilder, progress: Progress, asses
         return builder.escalate(escalation_of_fault(fault), f"{fault.title}{assessment.others_text}: {fault.short_why}")
     if fault.action is Action.OBSERVE:
         return _observe(builder, progress, assessment)
+    if fault.is_of_idle_node and builder.history.incident.job_id is not None:
+        return builder.close(
+            Ending.OBSERVED_ONLY, f"{fault.title}: it was not diagnosed: {builder.job_id} has begun there"
+        )
     blocked = guardrails.stale(builder, progress, assessment) or guardrails.blocked_before_start(
         builder, progress, fault
     )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.names import IDLE_CHECK, OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, IncidentState, NodeState, Outcome, Step
 from nodeheal.domain.faults.diagnosis import was_fault_of_job
@@ -76,7 +76,7 @@ def settled_faults(node: Node, situation: Situation, decision: Decision) -> dict
     root = history.incident.root
     known = history.events if history.event_count <= decision.events_seen else (root,)
     # What a node reported after its return is a relapse: the next report of it is news.
-    mine = [e for e in known if e.node_id == node.node_id and e.boot_id == root.boot_id]
+    mine = [e for e in known if e.node_id == node.node_id and e.boot_id == root.boot_id and e.code != IDLE_CHECK]
     prints = {fingerprint(event) for event in mine}
     if restart is not None and restart.outcome is Outcome.DONE:  # the next run's are news
         prints = {fault for fault in prints if not was_fault_of_job(fault, situation.policy, node.pool)}
@@ -92,4 +92,4 @@ def _proof_seconds(history: History) -> float | None:
 
 def _is_no_fault(incident: Incident) -> bool:
     """Whether the incident is no fault of the node: an operator's request, or a new node."""
-    return incident.is_of_new_node or incident.root.code == OPERATOR_REQUEST
+    return incident.is_routine or incident.root.code == OPERATOR_REQUEST

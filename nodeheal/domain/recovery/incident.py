@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DIAGNOSE, DRAIN, DRILL_MARK, NEW_NODE, OPERATOR_REQUEST, SILENCES
+from nodeheal.contract.names import DIAGNOSE, DRAIN, DRILL_MARK, NEW_NODE, OPERATOR_REQUEST, ROUTINE_CHECKS, SILENCES
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, IncidentState, Outcome, Step, Verdict
@@ -49,14 +49,19 @@ class Incident:
         return self.root.code == NEW_NODE and not self.root.is_from_node
 
     @property
+    def is_routine(self) -> bool:
+        """Whether it began without any sign of a fault: its node was new, or free for long."""
+        return self.root.code in ROUTINE_CHECKS and not self.root.is_from_node
+
+    @property
     def is_drain(self) -> bool:
         """Whether an operator wants its node drained."""
         return self.root.code == OPERATOR_REQUEST and self.root.subcode == DRAIN
 
     @property
     def needs_proof_only(self) -> bool:
-        """Whether nothing is known to be wrong with its node: it is new, or an operator wants it diagnosed."""
-        return self.is_of_new_node or (self.root.code == OPERATOR_REQUEST and self.root.subcode == DIAGNOSE)
+        """Whether nothing is known to be wrong with its node: it is new or free, or an operator wants it diagnosed."""
+        return self.is_routine or (self.root.code == OPERATOR_REQUEST and self.root.subcode == DIAGNOSE)
 
     @property
     def began_as_drill(self) -> bool:
@@ -175,9 +180,9 @@ def short_id(incident_id: str) -> str:
 def is_boot_independent(event: HealthEvent) -> bool:
     """Tells whether the event holds for later boots of the node, too.
 
-    That the node is new does, and what an operator has requested, unless it is a reboot.
+    That the node is new or free does, and what an operator has requested, unless it is a reboot.
     """
-    return event.code == NEW_NODE or (event.code == OPERATOR_REQUEST and event.subcode != Action.REBOOT)
+    return event.code in ROUTINE_CHECKS or (event.code == OPERATOR_REQUEST and event.subcode != Action.REBOOT)
 
 
 def _is_mere_silence(event: HealthEvent) -> bool:

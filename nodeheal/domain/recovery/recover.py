@@ -66,7 +66,7 @@ def _not_isolated(builder: DecisionBuilder, progress: Progress, assessment: Faul
     waited = progress.waited.get(Awaited.BUDGET)
     since, allowed = progress.queued_since or builder.now, builder.policy.deadlines.budget_seconds
     left = allowed - int((builder.now - since).total_seconds())
-    if fault.is_of_new_node:  # nothing is wrong with it
+    if fault.is_routine:  # nothing is wrong with it
         return builder.close(Ending.OBSERVED_ONLY, f"{fault.title}: it was not diagnosed: {progress.isolation.reason}")
     if not progress.isolation.refused_for(Refusal.BUDGET_FULL):
         theirs = progress.isolation.refused_for(Refusal.EXTERNAL_REMEDIATOR)

@@ -72,18 +72,25 @@ def _has_served(node: Node) -> bool:
 
 
 def _why_not_now(node: Node, pauses: Pauses, ports: Ports, policy: RecoveryPolicy) -> str:
-    """Returns why nodeheal must not touch it now. Empty: it may."""
-    now, rules, pool = ports.clock(), policy.pool(node.pool), ports.pools.get(node.pool)
-    if not rules.new_nodes.diagnose or rules.mode_of(Action.ISOLATE) is not Mode.act:
+    """Returns why it is not diagnosed as a new node now. Empty: it may be."""
+    if not policy.pool(node.pool).new_nodes.diagnose:
         return "the policy does not ask for it"
+    if checks_new_nodes(ports.scheduler_of(node)):
+        return "its scheduler checks it before its first job"
+    return why_not_diagnosed(node, pauses, ports, policy)
+
+
+def why_not_diagnosed(node: Node, pauses: Pauses, ports: Ports, policy: RecoveryPolicy) -> str:
+    """Returns why nodeheal must not take a node out of service in which no fault is known. Empty: it may."""
+    now, rules, pool = ports.clock(), policy.pool(node.pool), ports.pools.get(node.pool)
+    if rules.mode_of(Action.ISOLATE) is not Mode.act:
+        return "the policy does not allow it"
     if not node.is_available(now, pauses):
         return "it is not in service, or paused"
     held = policy.why_only_observe(node.node_id, node.pool, now) or pauses.why_pool_is_paused(node.pool, now)
     if held or pool.is_tripped:
         return held or "the breaker is open"
     scheduler = ports.scheduler_of(node)
-    if checks_new_nodes(scheduler):
-        return "its scheduler checks it before its first job"
     workloads = scheduler.workloads
     if workloads is None:
         return "its scheduler does not say what runs there"
