@@ -133,7 +133,7 @@ class Progress:
         pauses = self._pauses  # the main thread changes it
         states = {"pause": f'"{pauses[-1]}"' if pauses else "", "waits": "true" if self._waits else ""}
         values = {**states, **measured, **self._saved}
-        text = f'{{"step":{self._step},"at":{time.time():.3f}'
+        text = f'{{"step":{self._step},"at":{time.time():.6f}'
         for name, value in values.items():
             part = f',"{name}":{value}'
             if value and len(text) + len(part) < _LINE_BYTES - 1:

@@ -4,7 +4,7 @@ import signal
 import time
 from pathlib import Path
 
-from nodeheal.agent.runtime.training_files import files_by_run, read_progress, records_in
+from nodeheal.agent.runtime.training_files import files_by_run, newest, read_progress, records_in
 from sandbox import processes
 
 _SECONDS = 10.0
@@ -40,5 +40,5 @@ def _waits(folder: Path) -> bool:
     """Return whether the newest run's last word there is that it waits for others."""
     for _, files in files_by_run(folder)[:1]:
         records = [record for file in files.values() for record in records_in(read_progress(file))]
-        return not records or max(records, key=lambda record: record.order).waits
+        return not records or newest(records).waits
     return True

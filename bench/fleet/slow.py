@@ -48,7 +48,7 @@ UNTIL_SWAP = {
     (ALL_SLOWER, EMAIL): PACE_ANNOUNCED + PAGE + SEARCH,
     (ONE_SLOW, HUMAN): LOOK_AT_PACE + SEARCH,
     (ONE_SLOW, EMAIL): RANK_ANNOUNCED + PAGE,  # the email names the rank
-    (ONE_SLOW, "nodeheal swaps"): RANK_ANNOUNCED,  # not built
+    (ONE_SLOW, "nodeheal swaps"): RANK_ANNOUNCED,  # as if each measured why, and had a spare
 }
 
 

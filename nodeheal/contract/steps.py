@@ -79,6 +79,9 @@ class Decision(Frozen):
     is_of_new_node: bool = Field(
         default=False, description="for ISOLATE: of a node that has never served; it takes no slot of the budget"
     )
+    is_of_idle_node: bool = Field(
+        default=False, description="for ISOLATE: of a free node, to be diagnosed; it is given back where work has begun"
+    )
     is_held_back: bool = Field(
         default=False, description="a guardrail kept nodeheal from acting: a repetition of the fault is reported again"
     )

@@ -88,6 +88,8 @@ def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
         operation = drained
     record = record_of(operation)
     placement = NodePlacement(record.placement, is_schedulable=False)
+    if request.decision.is_of_idle_node and _has_work(node, placement, record.has_tasks, ports):
+        return _give_back(operation, node, ports)
     if record.by_us:
         registry = ports.scheduler_of(node).registry
         with suppress(NotEnrolled, NotAccepted):  # only people read the tag: the gang is stopped without it
@@ -98,6 +100,25 @@ def _start(operation: Operation, world: VerbContext) -> Operation | StepResult:
     operation = stop_ranks(operation, world, aside)
     ask_ahead(request, world)
     return operation
+
+
+def _has_work(node: Node, placement: NodePlacement, has_tasks: bool, ports: Ports) -> bool:
+    """Whether tasks of others run on the drained node. Raises NotAccepted."""
+    workloads = ports.scheduler_of(node).workloads
+    return has_tasks and workloads is not None and bool(workloads.unmanaged_tasks(node, placement))
+
+
+def _give_back(operation: Operation, node: Node, ports: Ports) -> StepResult:
+    """Give the node back to the work that has begun there. That it is in service is written first: a call that breaks
+    off leaves a node that takes no work, and the next one completes it.
+    """
+    node = save_node(ports, node, state=NodeState.HEALTHY, state_reason=node.state_reason)
+    if node.drained_by_us:
+        switch_on(node, ports)
+        save_node(ports, node, drained_by_us=False)
+    ports.pools.release(node.pool, node.node_id)
+    wake_queue(node.pool, ports)
+    return step_result(operation, ports.clock(), Outcome.REFUSED, "work of others has begun there")
 
 
 def _stop_others(operation: Operation, node: Node, placement: NodePlacement, world: VerbContext) -> str:

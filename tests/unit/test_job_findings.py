@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.job_spec import Checkpoints
-from nodeheal.contract.training import NodeTraining
+from nodeheal.contract.training import ENDED, NodeTraining
 from nodeheal.contract.vocabulary import JobFindingKind as Kind
 from nodeheal.domain.jobs.job import Divergence, GangTask, Run
 from nodeheal.domain.jobs.job_findings import JobFinding, NotedFinding, Suspect, first_distrusted, job_findings, noted
@@ -283,24 +283,48 @@ def test_each_kind_says_in_words_what_is_wrong(kind: Kind, text: str) -> None:
 
 
 SLOW_RANK: dict[str, Any] = {"slowest_compute_seconds": 1.2, "slowest_rank": 5}
-HOT = "nvml/THERMAL_SLOWDOWN"
+LOW, HOT = "nvml/CLOCKS_LOW", "nvml/THERMAL_SLOWDOWN"
 
 
-@pytest.mark.parametrize("count", [1, 2, 8])
+@pytest.mark.parametrize("count", [2, 8])
 def test_a_slow_rank_whose_node_measures_why_is_proven_also_where_too_few_nodes_can_be_compared(count: int) -> None:
-    [finding] = job_findings(JOB, RUN, nodes({**SLOW_RANK, "slowed_by": HOT}, count=count), 7_200.0, LIMITS)
+    [finding] = job_findings(JOB, RUN, nodes({**SLOW_RANK, "slowed_by": LOW}, count=count), 7_200.0, LIMITS)
 
-    assert (finding.kind, finding.proven) == (Kind.SLOW_RANK, Suspect("mi-0", 5, 1.2, HOT))
-    assert "local rank 5 on mi-0 (1.2 s, and its node measures nvml/THERMAL_SLOWDOWN)" in finding.text
+    assert (finding.kind, finding.proven) == (Kind.SLOW_RANK, Suspect("mi-0", 5, 1.2, LOW))
+    assert "local rank 5 on mi-0 (1.2 s, and its node measures nvml/CLOCKS_LOW)" in finding.text
 
 
-def test_of_two_nodes_one_that_measures_a_fault_and_works_as_fast_as_the_other_is_no_suspect() -> None:
-    assert kinds(nodes({"slowed_by": HOT}, count=2)) == []
-    assert kinds(nodes({"slowed_by": HOT}, SLOW_RANK, count=2)) == []
+def test_what_no_restart_mends_is_named_and_proves_nothing() -> None:
+    [finding] = job_findings(JOB, RUN, nodes({**SLOW_RANK, "slowed_by": HOT}), 7_200.0, LIMITS)
+
+    assert finding.proven is None
+    assert "and its node measures nvml/THERMAL_SLOWDOWN" in finding.text
+
+
+@pytest.mark.parametrize(
+    "trainings",
+    [
+        nodes({"slowed_by": LOW}, count=2),
+        nodes({"slowed_by": LOW}, SLOW_RANK, count=2),
+        nodes({**SLOW_RANK, "slowed_by": LOW}, SLOW_RANK, count=2),
+        nodes({**SLOW_RANK, "slowed_by": LOW}, count=1),
+        nodes({**SLOW_RANK, "slowed_by": LOW}, {"slowest_compute_seconds": None, "compute_seconds": None}, count=2),
+    ],
+    ids=["it is as fast", "the other is slower", "both are as slow", "it is alone", "the other shows nothing"],
+)
+def test_of_two_nodes_one_that_measures_a_fault_is_no_suspect_where(trainings: dict[str, NodeTraining]) -> None:
+    assert kinds(trainings) == []
 
 
 def test_the_proof_of_one_suspect_is_none_of_another() -> None:
-    [finding] = job_findings(JOB, RUN, nodes(SLOW_RANK, {**SLOW_RANK, "slowed_by": HOT}), 7_200.0, LIMITS)
+    [finding] = job_findings(JOB, RUN, nodes(SLOW_RANK, {**SLOW_RANK, "slowed_by": LOW}), 7_200.0, LIMITS)
 
     assert [suspect.node_id for suspect in finding.suspects] == ["mi-0", "mi-1"]
     assert finding.proven == finding.suspects[1]
+
+
+def test_a_node_whose_ranks_have_ended_hides_no_hang_of_the_others() -> None:
+    ended: dict[str, Any] = {"idle_seconds": 100.0, "pause": ENDED}
+
+    assert kinds(nodes(ended, everywhere={"idle_seconds": 100.0})) == [Kind.HUNG]
+    assert kinds(nodes(everywhere=ended)) == []

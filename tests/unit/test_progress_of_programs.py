@@ -14,6 +14,7 @@ import pytest
 
 from nodeheal import progress as module
 from nodeheal.agent.runtime.training_files import FILE_BYTES, StepRecord, files_by_run, records_in
+from nodeheal.agent.runtime.trainings import Trainings
 from nodeheal.contract import names
 from nodeheal.contract.training import ENDED
 from nodeheal.progress import Progress
@@ -392,3 +393,12 @@ def test_a_program_that_is_killed_says_nothing_of_its_end_and_its_children_nothi
 def test_a_program_that_has_ended_without_a_step_leaves_no_file(file: Path) -> None:
     assert program(file, "", "") == []
     assert not file.exists()
+
+
+def test_the_agent_sees_a_pause_that_begins_right_after_a_step(file: Path) -> None:
+    progress = Progress()
+    for step in range(200):
+        progress.step(step)
+        with progress.pause("evaluation"):
+            [training] = Trainings(file.parent, lambda: 0.0, lambda: 0.0).look()
+            assert training.pause == "evaluation"

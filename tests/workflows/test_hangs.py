@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import TRAINING_SLOWED
 from nodeheal.contract.training import NodeTraining
 from nodeheal.contract.vocabulary import Ending, Family, JobFindingKind, JobState, NodeState, Verdict
 from nodeheal.domain.errors import NotAccepted
@@ -427,7 +428,7 @@ def test_a_node_that_measures_why_it_slows_its_job_is_rebooted_and_the_job_goes_
         }
     )
     it = JobCluster(policy=policy)
-    it.happenings = [works_slowly("nvml/THERMAL_SLOWDOWN"), is_recovered, finishes]
+    it.happenings = [*[works_slowly("nvml/CLOCKS_LOW")] * 3, is_recovered, finishes]
 
     seen = it.submit()
 
@@ -436,9 +437,19 @@ def test_a_node_that_measures_why_it_slows_its_job_is_rebooted_and_the_job_goes_
     assert [name for verb, name in it.commands if verb == "reboot-node"] == ([B] if acts else [])
 
 
-def test_a_node_that_measures_nothing_is_left_alone_however_slow_it_is() -> None:
+def test_a_slow_node_that_another_job_has_by_now_is_left_to_it() -> None:
+    it, _ = hung()
+    it.submit()
+    save_node(it.ports, it.node(A), job_id="gpt")
+    slowed = hang(it, A, "llama/2").model_copy(update={"code": TRAINING_SLOWED, "event_id": "slowed"})
+
+    assert ingest(slowed, it.ports, it.policy) is Ingested.HISTORY
+
+
+@pytest.mark.parametrize("cause", [None, "nvml/POWER_BRAKE"])
+def test_a_node_that_measures_nothing_that_a_restart_mends_is_left_alone(cause: str | None) -> None:
     it = JobCluster(policy=ACT.model_copy(update={"slow_jobs": SlowJobs(restarts=(JobFindingKind.SLOW_RANK,))}))
-    it.happenings = [*[works_slowly(None)] * 5, finishes]
+    it.happenings = [*[works_slowly(cause)] * 5, finishes]
 
     assert (it.submit().end, it.run.number, incidents(it)) == ("Completed", 1, [])
 

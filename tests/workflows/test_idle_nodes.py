@@ -1,20 +1,24 @@
 """A free node that was not diagnosed for long is, while no job needs it and its pool can spare it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from nodeheal.contract.names import IDLE_CHECK, NODES_LINE, pool_line
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, Family, NodeState, Step, VerbName, Verdict
+from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.fleet.liveness import liveness_of
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pause import Pauses
 from nodeheal.domain.fleet.unmanaged_task import UnmanagedTask
 from nodeheal.domain.operation import Operation, job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode
 from nodeheal.operations.record import start_waiting
+from nodeheal.ports.scheduler import Drained
 from nodeheal.services.intake.idle_nodes import TURN_SECONDS, diagnose_idle_node
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.sweep import sweep
@@ -107,6 +111,70 @@ def test_a_node_on_which_a_job_begins_meanwhile_is_left_to_it(monkeypatch: pytes
     assert fleet.node(SPARE).state is NodeState.HEALTHY
 
 
+def test_a_task_of_others_that_begins_meanwhile_keeps_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    scheduler, drain_all = scheduler_in(fleet.ports), scheduler_in(fleet.ports).drain_all
+
+    def begins_before(nodes: Sequence[Node], placements: Sequence[str]) -> dict[str, Drained]:
+        someone_works_there(fleet)
+        drained: dict[str, Drained] = drain_all(nodes, placements)
+        return drained
+
+    monkeypatch.setattr(scheduler, "drain_all", begins_before)
+    fleet.is_swept()
+
+    fleet.is_walked()
+
+    incident, node = fleet.ports.incidents.incident(fleet.incident_id), fleet.node(SPARE)
+    assert (fleet.steps, incident.ending) == ([Step.ISOLATE, Step.CLOSE], Ending.OBSERVED_ONLY)
+    assert incident.summary == "Idle node: it was not diagnosed: work of others has begun there"
+    assert (node.state, scheduler.placement_of(node).is_schedulable) == (NodeState.HEALTHY, True)
+    assert "task/1" in scheduler.unmanaged
+    assert (fleet.told, fleet.ports.pools.holders("demo")) == ([], [])
+
+
+def test_a_fault_that_is_found_by_it_is_one_as_any_other() -> None:
+    fleet = Fleet()
+    fleet.is_swept()
+    isolate = fleet._gang_stops
+
+    def shows_a_fault(request: StepRequest) -> None:
+        isolate(request)
+        fleet._ingest(xid(79, node_id=SPARE, instance_id=SPARE, observed_at=fleet.clock()))
+
+    fleet._gang_stops = shows_a_fault  # type: ignore[method-assign]
+    fleet._decides_at_once = lambda request: None  # type: ignore[method-assign]
+
+    assert fleet.is_walked().end == "Recovered"
+    assert ("reboot-node", SPARE) in fleet.commands
+    assert [recovery.rung for recovery in fleet.node(SPARE).recoveries] == [Action.REBOOT]
+    [told] = [told for _, told in fleet.ports.notifier.announced]  # type: ignore[attr-defined]
+    assert told.subject == f"[nodeheal] done: {SPARE}: XID 79 (GPU has fallen off the bus)"
+
+
+def test_a_check_that_is_refused_is_tried_again_after_hours() -> None:
+    fleet, begun = Fleet(), 0
+    for _ in range(12):
+        begun += len(fleet.is_swept())
+        fleet.ports.nodes.save(replace(fleet.node(SPARE), open_incident=None))
+        fleet.clock.advance(3_600)
+
+    started: list[str] = fleet.ports.workflows.started  # type: ignore[attr-defined]
+    assert (begun, len(started)) == (12, 3), "from 3 o'clock on: until 6, until 12, and until 18"
+
+
+@pytest.mark.parametrize("error", [NotAccepted("throttled"), NotEnrolled("denied"), NotFound("no such node")])
+def test_a_scheduler_that_does_not_answer_stops_no_sweep(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    fleet = Fleet()
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(scheduler_in(fleet.ports), "unmanaged_tasks", fails)
+
+    assert fleet.is_swept() == []
+
+
 def test_each_free_node_has_its_turn_and_a_call_looks_at_one() -> None:
     fleet, begun = Fleet(with_pool(idle_check_hours=24, budget=Budget(max_nodes=3, max_percent=100))), list[str]()
     names = [f"mi-{number:017}" for number in range(3)]
@@ -136,6 +204,11 @@ def someone_works_there(fleet: Fleet) -> None:
     scheduler_in(fleet.ports).unmanaged["task/1"] = (SPARE, UnmanagedTask("task/1", "family:1", "service:none"))
 
 
+def someone_drains_it(fleet: Fleet) -> None:
+    scheduler = scheduler_in(fleet.ports)
+    scheduler.drain_all([fleet.node(SPARE)], [scheduler.placement_of(fleet.node(SPARE)).name])
+
+
 def changes(**values: object) -> Callable[[Fleet], object]:
     return lambda fleet: fleet.ports.nodes.save(replace(fleet.node(SPARE), **values))  # type: ignore[arg-type]
 
@@ -158,6 +231,8 @@ LEFT_ALONE: dict[str, tuple[RecoveryPolicy, Callable[[Fleet], object]]] = {
     "a job is about to start there": (DAILY, changes(claimed_by="gpt")),
     "an incident has it": (DAILY, changes(open_incident="inc-1")),
     "tasks of others run there": (DAILY, someone_works_there),
+    "somebody has drained it": (DAILY, someone_drains_it),
+    "there is no slot": (with_pool(DAILY, budget=Budget(max_nodes=0, floor_nodes=0)), nothing),
     "a job waits for nodes": (DAILY, a_job_waits),
     "a broken node would find no slot": (
         with_pool(DAILY, budget=Budget(max_nodes=2, max_percent=100)),

@@ -6,6 +6,7 @@ A job may write anything there. What is read is bounded, and what has not the fo
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -46,6 +47,11 @@ class StepRecord:
         return self.step, self.at or 0.0
 
 
+def newest(records: Sequence[StepRecord]) -> StepRecord:
+    """Return the newest of a rank's records, which are in the order of its lines: of two at one time the later line."""
+    return max(reversed(records), key=lambda record: record.order)
+
+
 def files_by_run(folder: Path) -> list[tuple[str, dict[int, Path]]]:
     """Return the files of each `JOB/RUN` by local rank; the run that was written last comes first. Never raises."""
     runs: dict[str, dict[int, Path]] = {}
@@ -84,7 +90,9 @@ def step_in(content: bytes) -> int | None:
 
 
 def records_in(content: bytes) -> list[StepRecord]:
-    """Return the records of a file, in no order. It may also be one object, such as `{"step": 2037}`."""
+    """Return the records of a file, in the order of its lines, which are a ring. It may also be one object, such as
+    `{"step": 2037}`.
+    """
     written = content.replace(b"\0", b"")  # a line that could not be written, to a full folder, is a hole
     lines = written.split(b"\n", LINES)[:LINES]
     records = [record for line in lines if (record := _record(line))]

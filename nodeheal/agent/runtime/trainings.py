@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nodeheal.agent.runtime.training_files import StepRecord, files_by_run, read_progress, records_in
+from nodeheal.agent.runtime.training_files import StepRecord, files_by_run, newest, read_progress, records_in
 from nodeheal.contract.training import ENDED, NodeTraining
 
 RUNS = 2  # in a heartbeat, which is one small item
@@ -166,8 +166,8 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
     """Return how a run trains, from the records of its ranks (each has some) and from the looks before. `now` and
     `time`: by the agent's monotonic clock, and by the node's.
     """
-    last = {rank: max(records, key=lambda record: record.order) for rank, records in sorted(ranks.items())}
-    newest = max(last.values(), key=lambda record: record.order)
+    last = {rank: newest(records) for rank, records in sorted(ranks.items())}
+    latest = max(last.values(), key=lambda record: record.order)
     medians = {rank: _median(record.compute_seconds for record in records) for rank, records in ranks.items()}
     computes = {rank: seconds for rank, seconds in medians.items() if seconds is not None}
     slowest_rank = max(computes, key=lambda rank: computes[rank], default=None)
@@ -176,13 +176,13 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
     saved_seconds = history.save_age.of(saved_step, _since(saved_at, time), now)
     usual_step_seconds, step_spread = history.usual_step_seconds()
     usual_loss, loss_spread = history.usual_loss()
-    idle_seconds = history.step_age.of(newest.step, _since(newest.at, time), now)
+    idle_seconds = history.step_age.of(latest.step, _since(latest.at, time), now)
     working = [rank for rank, record in last.items() if not record.waits]
     newest_losses = _newest_with_loss(ranks.values())
     shows_waits = any(record.waits for records in ranks.values() for record in records)
     return NodeTraining(
         run=run,
-        step=newest.step,
+        step=latest.step,
         idle_seconds=idle_seconds,
         longest_idle_seconds=history.step_age.longest or None,
         step_seconds=history.step_seconds,
@@ -203,11 +203,11 @@ def training_of(run: str, ranks: Ranks, history: TrainingHistory, now: float, ti
     )
 
 
-def _pause(newest: Collection[StepRecord]) -> str | None:
+def _pause(last: Collection[StepRecord]) -> str | None:
     """Return what a rank is at; ENDED where all ranks have ended. One that has ended stops no others."""
-    if all(record.pause == ENDED for record in newest):
+    if all(record.pause == ENDED for record in last):
         return ENDED
-    return next((record.pause for record in newest if record.pause and record.pause != ENDED), None)
+    return next((record.pause for record in last if record.pause and record.pause != ENDED), None)
 
 
 def _since(at: float | None, time: float) -> float | None:
@@ -217,7 +217,7 @@ def _since(at: float | None, time: float) -> float | None:
 def _newest_with_loss(ranks: Iterable[Sequence[StepRecord]]) -> list[StepRecord]:
     """Return the newest record of each rank that shows a loss."""
     shown = ([record for record in records if record.loss is not None] for records in ranks)
-    return [max(records, key=lambda record: record.order) for records in shown if records]
+    return [newest(records) for records in shown if records]
 
 
 def _loss(losses: Iterable[float | None]) -> float | None:

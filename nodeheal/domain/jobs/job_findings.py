@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import assert_never
 
-from nodeheal.contract.training import NodeTraining
+from nodeheal.contract.training import ENDED, NodeTraining
 from nodeheal.contract.vocabulary import JobFindingKind
 from nodeheal.domain.humanize import lasting
 from nodeheal.domain.jobs.job import Job, Run
@@ -82,14 +82,16 @@ class JobFinding:
 
     @property
     def proven(self) -> Suspect | None:
-        """The suspect whose node measures what slows it; None: nobody's does."""
-        return next((suspect for suspect in self.suspects if suspect.cause is not None), None)
+        """The suspect whose node measures what slows it, and what a restart may mend; None: nobody's does."""
+        return next((suspect for suspect in self.suspects if suspect.cause in _MENDED_BY_RESTART), None)
 
 
 def _measured(suspect: Suspect) -> str:
     return f", and its node measures {suspect.cause}" if suspect.cause is not None else ""
 
 
+# Of SLOWING_FAULTS: heat and want of power stay, so that a human has them.
+_MENDED_BY_RESTART = frozenset({"nvml/CLOCKS_LOW", "nvml/PCIE_GENERATION_REDUCED", "nvml/PCIE_WIDTH_REDUCED"})
 # Medians of few steps may lie apart once: these are told when the next heartbeats say the same.
 _NOISY = frozenset({JobFindingKind.SLOWER, JobFindingKind.SLOW_RANK, JobFindingKind.LOSS_ROSE})
 _CONFIRMED_AFTER = timedelta(seconds=90)
@@ -120,7 +122,7 @@ class NotedFinding:
         """Whether the owner is to be told now."""
         if self.announced_at is not None or not self.is_open:
             return False
-        return self.is_proven or self.finding.kind not in _NOISY or now >= self.since + _CONFIRMED_AFTER
+        return self.finding.kind not in _NOISY or now >= self.since + _CONFIRMED_AFTER
 
 
 def noted(findings: Sequence[JobFinding], known: Sequence[NotedFinding], now: datetime) -> list[NotedFinding]:
@@ -207,9 +209,10 @@ class _Judge:
             if longest and has_shown_steps and self.seconds_up > longest:
                 yield self._finding(JobFindingKind.NO_FIRST_STEP, self.seconds_up, None)
             return
-        if all(report.is_stalled(self.limits.hang_seconds, self.limits.hang_steps) for report in self._reports):
-            idle = min(report.idle_seconds or 0.0 for report in self._reports)
-            usual = median_of(report.usual_step_seconds or report.step_seconds for report in self._reports)
+        running = [report for report in self._reports if report.pause != ENDED]
+        if running and all(report.is_stalled(self.limits.hang_seconds, self.limits.hang_steps) for report in running):
+            idle = min(report.idle_seconds or 0.0 for report in running)
+            usual = median_of(report.usual_step_seconds or report.step_seconds for report in running)
             yield self._finding(JobFindingKind.HUNG, idle, usual, tuple(self._awaited()))
 
     def _awaited(self) -> Iterator[Suspect]:
@@ -241,12 +244,13 @@ class _Judge:
 
     def _suspects(self) -> Iterator[Suspect]:
         """Yield the slowest rank of each node that lies apart, where few do: else the ranks do different work. Of fewer
-        nodes than can be compared, one that also measures what slows it.
+        nodes than can be compared, the one that is slower than the other and also measures what slows it.
         """
         typical = [report.compute_seconds for report in self._reports if report.compute_seconds is not None]
         if len(typical) < FEWEST_NODES:
-            limit = min(typical, default=0.0) * (1 + self.limits.slower_percent / 100)
-            yield from (suspect for suspect in self._apart(limit) if suspect.cause is not None)
+            slowest = [each for report in self._reports if (each := report.slowest_compute_seconds) is not None]
+            apart = self._apart(min(slowest, default=0.0) * (1 + self.limits.slower_percent / 100))
+            yield from (suspect for suspect in apart if suspect.cause is not None)
             return
         middle = median(typical)
         sigma = TO_SIGMA * median(abs(seconds - middle) for seconds in typical)

@@ -97,7 +97,11 @@ def _decide_before_isolation(builder: DecisionBuilder, progress: Progress, asses
     why = f"{fault.title}{assessment.others_text}: {fault.short_why} First the node is taken out of service."
     # A node that boots before it is isolated is thought about once more.
     isolate = builder.step(Step.ISOLATE, why)
-    known = {"boot_id": builder.history.context.boot_id, "is_of_new_node": fault.is_of_new_node}
+    known = {
+        "boot_id": builder.history.context.boot_id,
+        "is_of_new_node": fault.is_of_new_node,
+        "is_of_idle_node": fault.is_of_idle_node,
+    }
     return isolate.model_copy(update={**known, **ask_while_isolating(builder, fault)})
 
 

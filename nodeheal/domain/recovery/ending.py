@@ -37,7 +37,7 @@ def left_by_incident(node: Node, situation: Situation, decision: Decision, now: 
     if node.open_incident != incident.incident_id:
         return node
     is_own = node.node_id == incident.node_id
-    if is_own and progress.is_isolated and not _is_no_fault(incident):
+    if is_own and progress.is_isolated and not _is_no_fault(situation.history):
         node = node.with_recovery(past_recovery(situation, decision, now))
     if not is_own and progress.has_serving_machine:
         return replace(node, open_incident=None)  # its scheduler has given it work already
@@ -90,6 +90,6 @@ def _proof_seconds(history: History) -> float | None:
     return took[-1] if took else None
 
 
-def _is_no_fault(incident: Incident) -> bool:
-    """Whether the incident is no fault of the node: an operator's request, or a new node."""
-    return incident.is_routine or incident.root.code == OPERATOR_REQUEST
+def _is_no_fault(history: History) -> bool:
+    """Whether the incident is no fault of the node: an operator's request, or a routine check that met none."""
+    return history.is_routine or history.incident.root.code == OPERATOR_REQUEST

@@ -111,6 +111,14 @@ class History:
         return len(self.events) + sum(entry.times - 1 for entry in self.timeline)
 
     @property
+    def is_routine(self) -> bool:
+        """Whether nobody misses the node, and nothing is wrong with it but that it was not proven: it is new, or it was
+        free, and has reported nothing since.
+        """
+        is_all = all(event.code in ROUTINE_CHECKS or event.verdict is Verdict.OK for event in self.events)
+        return self.incident.is_of_new_node or (self.incident.is_routine and is_all)
+
+    @property
     def must_restart_job_for_others(self) -> bool:
         """Whether another incident relies on this one to restart their job."""
         return bool(payloads_of(self.timeline, JobLeft))

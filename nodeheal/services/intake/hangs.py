@@ -5,7 +5,7 @@ that reported first.
 from datetime import timedelta
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import TRAINING_DIVERGED, TRAINING_HANG
+from nodeheal.contract.names import TRAINING_DIVERGED, TRAINING_HANG, TRAINING_SLOWED
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Hang
@@ -13,6 +13,8 @@ from nodeheal.domain.recovery.incident import History
 from nodeheal.ports import Ports
 from nodeheal.services.intake.add_event import add_event
 
+_OF_ALL_NODES = frozenset({TRAINING_HANG, TRAINING_DIVERGED})
+_OF_A_RUN = _OF_ALL_NODES | {TRAINING_SLOWED}
 _ONE_MOMENT = timedelta(minutes=10)  # agents look every 30 s, and a bus that retries takes minutes
 
 
@@ -21,7 +23,7 @@ def why_not_of_this_run(event: HealthEvent, node: Node, ports: Ports) -> str:
 
     The files of a run that has ended stay on its node and never change, whatever runs there now.
     """
-    job_id, run = _whose(event)
+    job_id, run = _whose(event, _OF_A_RUN)
     if not job_id:
         return ""
     job = ports.jobs.get(job_id)
@@ -75,9 +77,9 @@ def _is_member(node_id: str, job_id: str, number: int, ports: Ports) -> bool:
     return run is not None and any(task.node_id == node_id for task in run.tasks)
 
 
-def _whose(event: HealthEvent) -> tuple[str, str]:
-    """(job, run) of a hang; empty where it is none, or names no run."""
-    if event.family is not Family.host or event.code not in (TRAINING_HANG, TRAINING_DIVERGED):
+def _whose(event: HealthEvent, codes: frozenset[str] = _OF_ALL_NODES) -> tuple[str, str]:
+    """(job, run) of a hang, or of what has one of these codes; empty where it is none, or names no run."""
+    if event.family is not Family.host or event.code not in codes:
         return "", ""
     return job_and_run(event)
 

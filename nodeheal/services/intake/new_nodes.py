@@ -77,11 +77,14 @@ def _why_not_now(node: Node, pauses: Pauses, ports: Ports, policy: RecoveryPolic
         return "the policy does not ask for it"
     if checks_new_nodes(ports.scheduler_of(node)):
         return "its scheduler checks it before its first job"
-    return why_not_diagnosed(node, pauses, ports, policy)
+    return why_not_diagnosed(node, pauses, ports, policy, serves=False)
 
 
-def why_not_diagnosed(node: Node, pauses: Pauses, ports: Ports, policy: RecoveryPolicy) -> str:
-    """Returns why nodeheal must not take a node out of service in which no fault is known. Empty: it may."""
+def why_not_diagnosed(node: Node, pauses: Pauses, ports: Ports, policy: RecoveryPolicy, *, serves: bool) -> str:
+    """Returns why nodeheal must not take a node out of service in which no fault is known. Empty: it may.
+
+    `serves`: its scheduler gives it work, unless a person keeps it from that.
+    """
     now, rules, pool = ports.clock(), policy.pool(node.pool), ports.pools.get(node.pool)
     if rules.mode_of(Action.ISOLATE) is not Mode.act:
         return "the policy does not allow it"
@@ -95,7 +98,10 @@ def why_not_diagnosed(node: Node, pauses: Pauses, ports: Ports, policy: Recovery
     if workloads is None:
         return "its scheduler does not say what runs there"
     try:
-        unmanaged_tasks = workloads.unmanaged_tasks(node, scheduler.gate.placement_of(node))
+        placement = scheduler.gate.placement_of(node)
+        if serves and not placement.is_schedulable:
+            return "its scheduler gives it no work"
+        unmanaged_tasks = workloads.unmanaged_tasks(node, placement)
     except NotFound:
         return "the scheduler does not know it yet"
     return "tasks of others run there" if unmanaged_tasks else ""

@@ -4,7 +4,7 @@ incident, which starts the job again. A node is touched for it only where its ow
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
 
@@ -108,19 +108,20 @@ def _look_at(
         return count_job(accelerators, is_shown=bool(trainings), has_findings=is_wrong)
     seconds_up = (now - (run.running_since or now)).total_seconds()
     findings = job_findings(
-        job, run, trainings, seconds_up, policy.slow_jobs, all_said=_all_said(run, fresh, trainings)
+        job, run, trainings, seconds_up, policy.slow_jobs, all_said=_all_said(run, fresh, trainings, now)
     )
     if _note(job, run, findings, known, trainings, ports, policy):
         look.announced.append(job.job_id)
     return count_job(accelerators, is_shown=bool(trainings), has_findings=bool(findings))
 
 
-def _all_said(run: Run, newest: Mapping[str, Heartbeat], trainings: Mapping[str, NodeTraining]) -> bool:
+def _all_said(run: Run, newest: Mapping[str, Heartbeat], trainings: Mapping[str, NodeTraining], now: datetime) -> bool:
     """Whether each node of the run shows it, or shows nothing of it since the last step: one whose heartbeat is older
     may train, or hang, as well.
     """
     steps = [
-        newest[node_id].at - timedelta(seconds=training.idle_seconds or 0.0) for node_id, training in trainings.items()
+        min(newest[node_id].at, now) - timedelta(seconds=training.idle_seconds or 0.0)
+        for node_id, training in trainings.items()
     ]
     others = [newest[task.node_id].at for task in run.tasks if task.node_id not in trainings]
     return not steps or not others or min(others) >= max(steps)

@@ -120,8 +120,8 @@ def _can_wait_until_morning(situation: Situation, decided: Decision) -> bool:
     Of a drill, only what it has left behind is real: a node out of service, a job that is down.
     """
     history = situation.history
-    if history.incident.is_routine:
-        return True  # it has never served, so no job needs it
+    if history.is_routine:
+        return True  # no job needs it
     if history.is_drill and not situation.progress.is_isolated and not situation.has_stopped_job:
         return True
     return decided.escalation is Escalation.REPAIR_PENDING or is_isolated_by_hand(history.incident, decided)

@@ -418,3 +418,11 @@ def test_a_run_has_ended_when_all_of_its_ranks_have(job: Job, others: str | None
 
     assert [alert.run for alert in job.trainings.alerts()] == stalled
     assert (training.pause, training.working_rank) == (others, None if others else 0)
+
+
+def test_of_two_lines_at_one_time_the_later_counts(job: Job) -> None:
+    job.writes(StepRecord(3, at=3.0), StepRecord(3, at=3.0, pause="evaluation"))
+
+    [training] = job.trainings.look()
+
+    assert training.pause == "evaluation"
