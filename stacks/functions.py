@@ -51,6 +51,7 @@ from stacks.permission import (
     STOP_TASK,
     TAG_DEFINITION,
     UNDRAIN_NODE,
+    UNTAG_NODE,
     Permission,
     own_log,
     send_command,
@@ -215,6 +216,7 @@ FUNCTIONS = (
         (
             *SEE_MACHINES,
             *DRAIN_NODE,
+            UNTAG_NODE,  # of an idle node that is given back
             SEE_HOLDER,
             *_SEE_UNMANAGED_TASKS,
             *send_command("ask a gang for a checkpoint, and its broken node for evidence", *_AT_ISOLATION),

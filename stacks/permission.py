@@ -174,15 +174,13 @@ DRAIN_NODE = (
         _ISOLATED_TAG_ONLY,
     ),
 )
-UNDRAIN_NODE = (
-    _SWITCH_NODE,
-    Permission(
-        "remove the tag with the incident from a node that the operator enrolled",
-        ("ecs:UntagResource",),
-        (CONTAINER_INSTANCES,),
-        _ISOLATED_TAG_ONLY,
-    ),
+UNTAG_NODE = Permission(
+    "remove the tag with the incident from a node that the operator enrolled",
+    ("ecs:UntagResource",),
+    (CONTAINER_INSTANCES,),
+    _ISOLATED_TAG_ONLY,
 )
+UNDRAIN_NODE = (_SWITCH_NODE, UNTAG_NODE)
 STOP_TASK = Permission(
     "stop only tasks that nodeheal started, or whose owner has tagged them so",
     ("ecs:StopTask",),

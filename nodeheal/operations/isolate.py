@@ -116,8 +116,7 @@ def _give_back(operation: Operation, node: Node, ports: Ports) -> StepResult:
     if node.drained_by_us:
         switch_on(node, ports)
         save_node(ports, node, drained_by_us=False)
-    ports.pools.release(node.pool, node.node_id)
-    wake_queue(node.pool, ports)
+    _free_slot(node, ports)
     return step_result(operation, ports.clock(), Outcome.REFUSED, "work of others has begun there")
 
 
@@ -419,6 +418,10 @@ def _undo(node: Node, ports: Ports) -> None:
     """Take back what is on record of an isolation that was denied: `node` is as it was before."""
     was = node.state if node.state is not NodeState.ISOLATED else NodeState.SUSPECT  # a call that crashed has marked it
     save_node(ports, node, state=was, state_reason=node.state_reason, drained_by_us=False)
+    _free_slot(node, ports)
+
+
+def _free_slot(node: Node, ports: Ports) -> None:
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
 

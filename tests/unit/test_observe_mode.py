@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.names import OPERATOR_REQUEST, TRAINING_DIVERGED, TRAINING_HANG
+from nodeheal.contract.names import OPERATOR_REQUEST, TRAINING_DIVERGED, TRAINING_HANG, TRAINING_SLOWED
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Family, SchedulerKind
 from nodeheal.domain.faults.catalog import catalog
@@ -42,7 +42,7 @@ def test_nothing_is_mutated_whatever_the_fault(row: Any) -> None:
     event = (
         xid(79, code=row.code, family=row.family, subcode=row.subcode or None) if row else xid(79, code="no-such-code")
     )
-    if row and row.code in (TRAINING_HANG, TRAINING_DIVERGED):
+    if row and row.code in (TRAINING_HANG, TRAINING_DIVERGED, TRAINING_SLOWED):
         event = event.model_copy(update={"component": "llama/1"})  # the run, and no device
     world = memory_ports()
     world.nodes.save(node(job_id="llama"))
