@@ -4,7 +4,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 from nodeheal.agent.runtime.training_files import StepRecord, files_by_run, newest, read_progress, records_in
@@ -53,17 +52,16 @@ class Trainings:
         return trainings[:RUNS]
 
     def alerts(self) -> list[NodeTraining]:
-        """Return the runs that a heartbeat is to speak of at once: whose pace no look has seen yet, that stand still,
-        or whose loss is not a number. Between two looks: their medians stay as they are.
+        """Return the runs that stand still, or whose loss is not a number. Between two looks: their medians stay as
+        they are, and what no look has seen yet does not stand still.
         """
-        now, known, alerts = self._monotonic(), self._histories, list[NodeTraining]()
-        for run, ranks in islice(self._shown(), RUNS):
-            history = known.get(run) or TrainingHistory()
-            training = self._training(run, ranks, history, now)
-            is_new = not history.has_pace and _median(_step_seconds(ranks)) is not None
-            if is_new or training.has_lost_its_loss or training.is_stalled(STALL_SECONDS, STALL_STEPS):
-                alerts.append(training)
-        return alerts
+        now, known, new = self._monotonic(), self._histories, TrainingHistory()
+        trainings = [self._training(run, ranks, known.get(run, new), now) for run, ranks in self._shown()]
+        return [
+            training
+            for training in trainings[:RUNS]
+            if training.has_lost_its_loss or training.is_stalled(STALL_SECONDS, STALL_STEPS)
+        ]
 
     def _training(self, run: str, ranks: Ranks, history: "TrainingHistory", now: float) -> NodeTraining:
         return replace(training_of(run, ranks, history, now, self._time()), slowed_by=self._slowed_by())
@@ -112,7 +110,6 @@ class TrainingHistory:
         self._recent: deque[_Look] = deque()
         self._older: list[_Look] = []
         self.step_age, self.save_age = Age(), Age()
-        self.has_pace = False  # whether a look has seen how long a step takes
         self._aged, self._every = 0, 1  # of the looks that have grown old, each so many-th is kept
 
     def add(self, ranks: Ranks, now: float) -> None:
@@ -125,7 +122,6 @@ class TrainingHistory:
         if self._usual_from is None:
             self._usual_from = first + WARM_UP_STEPS
         step_seconds, loss = _median(record.step_seconds for record in new), _loss(record.loss for record in new)
-        self.has_pace = self.has_pace or step_seconds is not None
         self._recent.append(_Look(now, step_seconds, loss, is_usual))
         self._grow_old(now)
 
@@ -212,10 +208,6 @@ def _pause(last: Collection[StepRecord]) -> str | None:
     if all(record.pause == ENDED for record in last):
         return ENDED
     return next((record.pause for record in last if record.pause and record.pause != ENDED), None)
-
-
-def _step_seconds(ranks: Ranks) -> Iterator[float | None]:
-    return (record.step_seconds for records in ranks.values() for record in records)
 
 
 def _since(at: float | None, time: float) -> float | None:

@@ -29,8 +29,8 @@ class HeartbeatThread(threading.Thread):
     """Writes one heartbeat each interval. While the table refuses them, or is out of reach for long, `instead` sends
     them over the bus, as older agents do. So a node with an outdated role or network does not look silent.
 
-    Where training begins, stands still, or its loss is not a number, a heartbeat says so at once. What lasts,
-    `report_alert` says ten seconds later: by then the other nodes of the run have said so, too.
+    Where training stands still, or its loss is not a number, a heartbeat says so at once, and `report_alert` ten
+    seconds later: by then the other nodes of the run have said so, too.
     """
 
     def __init__(

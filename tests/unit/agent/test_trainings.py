@@ -316,24 +316,10 @@ def test_a_run_without_a_step_for_half_a_minute_and_ten_of_its_own_steps_stands_
     assert {run for run, _ in stands(job, 10.0)} == {"llama/2", "slow/1"}
 
 
-def test_a_run_is_spoken_of_as_soon_as_its_pace_is_shown_and_then_when_it_stands_still(job: Job) -> None:
-    job.writes(StepRecord(1))
-    before = stands(job, 600.0)
-    job.writes(StepRecord(1), StepRecord(2, step_seconds=1.0))
-    begins = [run for run, _ in stands(job, 5.0)]
-    job.trainings.look()
+def test_a_run_that_has_not_been_seen_by_a_heartbeat_does_not_stand_still(job: Job) -> None:
+    job.writes(StepRecord(9, step_seconds=1.0))
 
-    assert (before, begins, stands(job, 5.0), stands(job, 26.0)) == ([], ["llama/2"], [], [("llama/2", 31.0)])
-
-
-def test_a_run_that_has_ended_is_not_spoken_of_again(job: Job) -> None:
-    job.minutes(3, step_seconds=1.0)
-    job.writes(StepRecord(3, at=3.0, step_seconds=1.0), StepRecord(3, at=4.0, pause=ENDED))
-    for _ in range(12):
-        job.now += EVERY
-        job.trainings.look()
-
-    assert stands(job, 0.0) == []
+    assert stands(job, 600.0) == []
 
 
 def test_a_pause_that_nobody_declares_may_be_twice_as_long_the_next_time(job: Job) -> None:
