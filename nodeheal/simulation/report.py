@@ -11,7 +11,7 @@ from nodeheal.simulation.setting import DAY
 from nodeheal.simulation.world import SimulatedPool
 
 # Table units for a run of a function, as tests/workflows/meter.py counts them over the real adapters: docs/cost.md's
-# "rebooted, proven, job resumed" takes 216 write and 274 read units in 28 runs.
+# "rebooted, proven, job resumed" takes 218 write and 275 read units in 28 runs.
 WRITES_A_RUN, READS_A_RUN = 218 / 28, 275 / 28
 MEMORY_GB = 0.5
 QUEUE_REQUESTS_A_FAULT = 3

@@ -109,6 +109,11 @@ def node(node_id: str = "mi-0a1b2c3d4e5f60718", **changes: Any) -> Node:
     return Node(**{**values, **changes})
 
 
+def with_pool(policy: RecoveryPolicy = ACT, /, **changes: object) -> RecoveryPolicy:
+    """The policy with these changes for every pool."""
+    return policy.model_copy(update={"default_pool": policy.default_pool.model_copy(update=changes)})
+
+
 def memory_ports(clock: FrozenClock | None = None) -> Ports:
     """A whole world in memory, at a time that stands still."""
     return ports_of(clock or FrozenClock())

@@ -1,7 +1,8 @@
 """A run that hangs: every rank's node says so, and that is one incident and one restart."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -266,22 +267,22 @@ def test_the_file_of_a_run_that_has_ended_hangs_nothing() -> None:
     assert (report(it, A), incidents(it)) == (Ingested.HISTORY, [])
 
 
+def shows(it: JobCluster, seconds: float, by_node: Mapping[str, dict[str, Any]]) -> None:
+    """So much later, the nodes' heartbeats show this of the current run, and a sweep looks at it."""
+    it.clock.advance(seconds)
+    run = f"llama/{it.run.number}"
+    beats = {
+        name: Heartbeat(f"role:{name}", "boot-1", it.clock(), 60.0, trainings={run: NodeTraining(run, **values)})
+        for name, values in by_node.items()
+    }
+    look_at_training(["demo"], beats, it.ports, it.policy)
+
+
 def stands_still(it: JobCluster) -> None:
     """For five minutes both nodes say so, and B is a step behind; two sweeps look at it."""
+    standing = {"idle_seconds": 300.0, "step_seconds": 1.0}
     for _ in range(2):
-        it.clock.advance(300)
-        run = f"llama/{it.run.number}"
-        beats = {
-            name: Heartbeat(
-                f"role:{name}",
-                "boot-1",
-                it.clock(),
-                60.0,
-                trainings={run: NodeTraining(run, step, idle_seconds=300.0, step_seconds=1.0)},
-            )
-            for name, step in ((A, 40), (B, 39))
-        }
-        look_at_training(["demo"], beats, it.ports, it.policy)
+        shows(it, 300, {A: {"step": 40, **standing}, B: {"step": 39, **standing}})
 
 
 @pytest.mark.parametrize("mode", [Mode.act, Mode.observe])
@@ -308,17 +309,8 @@ ON_LOSS = ACT.model_copy(update={"slow_jobs": SlowJobs(restarts=(JobFindingKind.
 
 def loses_its_loss(good_step: int | None) -> Callable[[JobCluster], None]:
     """Both nodes say that the loss is not a number, and which step was the last good one."""
-
-    def happens(it: JobCluster) -> None:
-        it.clock.advance(60)
-        run = f"llama/{it.run.number}"
-        training = NodeTraining(run, 95, idle_seconds=1.0, step_seconds=1.0, loss=math.nan, good_step=good_step)
-        beats = {
-            name: Heartbeat(f"role:{name}", "boot-1", it.clock(), 60.0, trainings={run: training}) for name in (A, B)
-        }
-        look_at_training(["demo"], beats, it.ports, it.policy)
-
-    return happens
+    lost = {"step": 95, "idle_seconds": 1.0, "step_seconds": 1.0, "loss": math.nan, "good_step": good_step}
+    return lambda it: shows(it, 60, {A: lost, B: lost})
 
 
 def diverging(*happenings: Happening) -> JobCluster:
@@ -396,27 +388,8 @@ def test_a_run_without_any_good_step_goes_back_before_the_checkpoint_that_it_beg
 
 def works_slowly(cause: str | None) -> Callable[[JobCluster], None]:
     """B's own work of a step takes half as long again as that of A, and its checks measure this."""
-
-    def happens(it: JobCluster) -> None:
-        it.clock.advance(60)
-        run = f"llama/{it.run.number}"
-        beats = {
-            name: Heartbeat(
-                f"role:{name}",
-                "boot-1",
-                it.clock(),
-                60.0,
-                trainings={
-                    run: NodeTraining(
-                        run, 95, 1.0, compute_seconds=took, slowest_compute_seconds=took, slowed_by=measured
-                    )
-                },
-            )
-            for name, took, measured in ((A, 1.0, None), (B, 1.5, cause))
-        }
-        look_at_training(["demo"], beats, it.ports, it.policy)
-
-    return happens
+    fast, slow = ({"step": 95, "compute_seconds": t, "slowest_compute_seconds": t} for t in (1.0, 1.5))
+    return lambda it: shows(it, 60, {A: fast, B: {**slow, "slowed_by": cause}})
 
 
 @pytest.mark.parametrize("mode", [Mode.act, Mode.observe])
@@ -430,17 +403,16 @@ def test_a_node_that_measures_why_it_slows_its_job_is_rebooted_and_the_job_goes_
     it = JobCluster(policy=policy)
     it.happenings = [*[works_slowly("nvml/CLOCKS_LOW")] * 3, is_recovered, finishes]
 
-    seen = it.submit()
+    walk = it.submit()
 
     acts = mode is Mode.act
-    assert (seen.end, it.run.number, len(incidents(it))) == ("Completed", 2 if acts else 1, 1)
+    assert (walk.end, it.run.number, len(incidents(it))) == ("Completed", 2 if acts else 1, 1)
     assert [name for verb, name in it.commands if verb == "reboot-node"] == ([B] if acts else [])
 
 
-def test_a_slow_node_that_another_job_has_by_now_is_left_to_it() -> None:
+def test_a_slow_node_of_a_job_that_is_over_is_history() -> None:
     it, _ = hung()
     it.submit()
-    save_node(it.ports, it.node(A), job_id="gpt")
     slowed = hang(it, A, "llama/2").model_copy(update={"code": TRAINING_SLOWED, "event_id": "slowed"})
 
     assert ingest(slowed, it.ports, it.policy) is Ingested.HISTORY

@@ -22,14 +22,9 @@ from nodeheal.ports.scheduler import Drained
 from nodeheal.services.intake.idle_nodes import TURN_SECONDS, diagnose_idle_node
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.sweep import sweep
-from tests.support.builders import ACT, NOW, node, scheduler_in, xid
+from tests.support.builders import ACT, NOW, node, scheduler_in, with_pool, xid
 from tests.support.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 from tests.support.walker import Walk
-
-
-def with_pool(policy: RecoveryPolicy = ACT, /, **changes: object) -> RecoveryPolicy:
-    return policy.model_copy(update={"default_pool": policy.default_pool.model_copy(update=changes)})
-
 
 DAILY = with_pool(idle_check_hours=24)
 TWO = Budget(max_nodes=2, max_percent=100)
@@ -234,10 +229,7 @@ LEFT_ALONE: dict[str, tuple[RecoveryPolicy, Callable[[Fleet], object]]] = {
     "somebody has drained it": (DAILY, someone_drains_it),
     "there is no slot": (with_pool(DAILY, budget=Budget(max_nodes=0, floor_nodes=0)), nothing),
     "a job waits for nodes": (DAILY, a_job_waits),
-    "a broken node would find no slot": (
-        with_pool(DAILY, budget=Budget(max_nodes=2, max_percent=100)),
-        one_slot_is_left,
-    ),
+    "a broken node would find no slot": (with_pool(DAILY, budget=TWO), one_slot_is_left),
 }
 
 

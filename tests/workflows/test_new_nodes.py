@@ -20,16 +20,12 @@ from nodeheal.services.intake.ingest import ingest as take
 from nodeheal.services.intake.new_nodes import NEW_SECONDS, diagnose_new_nodes, on_first_boot
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.sweep import sweep
-from tests.support.builders import ACT, NOW, scheduler_in, xid
+from tests.support.builders import ACT, NOW, scheduler_in, with_pool, xid
 from tests.support.fake_cluster import BROKEN, FakeCluster
 from tests.support.walker import Walk
 
 NEW = "mi-0ddddddddddddddddd"
 OTHERS = [f"mi-0eeeeeeeeeeeeeee{one:02}" for one in range(20)]
-
-
-def with_pool(policy: RecoveryPolicy = ACT, /, **changes: object) -> RecoveryPolicy:
-    return policy.model_copy(update={"default_pool": policy.default_pool.model_copy(update=changes)})
 
 
 class Fleet(FakeCluster):

@@ -113,11 +113,6 @@ class NotedFinding:
         """Whether it still holds."""
         return self.over_at is None
 
-    @property
-    def is_proven(self) -> bool:
-        """Whether a node measures why."""
-        return self.finding.proven is not None
-
     def is_due(self, now: datetime) -> bool:
         """Whether the owner is to be told now."""
         if self.announced_at is not None or not self.is_open:
@@ -140,7 +135,7 @@ def _begun(finding: JobFinding, before: NotedFinding | None, now: datetime) -> N
     if before is None:
         return NotedFinding(finding, now)
     since = before.since if before.is_open else now
-    if finding.proven is not None and not before.is_proven:
+    if finding.proven is not None and before.finding.proven is None:
         return NotedFinding(finding, since)
     return None if before.is_open else NotedFinding(finding, since, before.announced_at)
 

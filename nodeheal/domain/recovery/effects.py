@@ -202,7 +202,7 @@ def effects_of_ending(situation: Situation, decision: Decision, now: datetime) -
     if incident.job_id:
         effects.append(ObserveJob(incident.job_id))
     effects.append(CallNextJob(node_after.pool))
-    if is_handed_over or not history.is_routine:  # a node that passes is no news
+    if is_handed_over or not history.is_only_a_check:  # a node that passes is no news
         effects.append(AnnounceEnding())
     return [*effects, NotifyOwnerOfEnding(), NotifyTaskOwners(tuple(late))]
 

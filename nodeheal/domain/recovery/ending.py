@@ -92,4 +92,4 @@ def _proof_seconds(history: History) -> float | None:
 
 def _is_no_fault(history: History) -> bool:
     """Whether the incident is no fault of the node: an operator's request, or a routine check that met none."""
-    return history.is_routine or history.incident.root.code == OPERATOR_REQUEST
+    return history.is_only_a_check or history.incident.root.code == OPERATOR_REQUEST

@@ -111,12 +111,12 @@ class History:
         return len(self.events) + sum(entry.times - 1 for entry in self.timeline)
 
     @property
-    def is_routine(self) -> bool:
-        """Whether nobody misses the node, and nothing is wrong with it but that it was not proven: it is new, or it was
-        free, and has reported nothing since.
+    def is_only_a_check(self) -> bool:
+        """Whether nothing is to be reported of it, and no job needs the node: the node is new, or it was free and has
+        shown no fault.
         """
-        is_all = all(event.code in ROUTINE_CHECKS or event.verdict is Verdict.OK for event in self.events)
-        return self.incident.is_of_new_node or (self.incident.is_routine and is_all)
+        shows_no_fault = all(event.code in ROUTINE_CHECKS or event.verdict is Verdict.OK for event in self.events)
+        return self.incident.is_of_new_node or (self.incident.is_routine and shows_no_fault)
 
     @property
     def must_restart_job_for_others(self) -> bool:

@@ -83,7 +83,7 @@ def of_ending(history: History, decision: Decision) -> list[Measure]:
     measures = [Measure(metrics.INCIDENTS_ENDED, at=(pool, ending.value))]
     if decision.escalation is not None:
         measures.append(Measure(metrics.HANDED_OVER, at=(decision.escalation.value,)))
-    if history.is_routine:
+    if history.is_only_a_check:
         return measures  # it waits for its turn, and no job waits for it
     return measures + _phases(history, pool)
 

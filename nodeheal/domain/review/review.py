@@ -147,7 +147,7 @@ def review_of(history: History, accelerators: Accelerators, now: datetime) -> Re
         serial=root.component_serial,
         rack=root.labels.get("rack"),
         is_drill=history.is_drill,
-        is_found=not history.is_routine and root.code != OPERATOR_REQUEST,
+        is_found=not history.is_only_a_check and root.code != OPERATOR_REQUEST,
         is_of_program=(root.source, root.family) == (JOB_SOURCE, Family.task)
         and not any(decision.step == Step.ISOLATE for decision in taken),
         asked_by_hand=root.evidence if root.code == OPERATOR_REQUEST else "",

@@ -78,7 +78,7 @@ def _is_member(node_id: str, job_id: str, number: int, ports: Ports) -> bool:
 
 
 def _whose(event: HealthEvent, codes: frozenset[str] = _OF_ALL_NODES) -> tuple[str, str]:
-    """(job, run) of a hang, or of what has one of these codes; empty where it is none, or names no run."""
+    """Return the job and the run that the event is about; empty: its code is another one, or it names no run."""
     if event.family is not Family.host or event.code not in codes:
         return "", ""
     return job_and_run(event)

@@ -120,7 +120,7 @@ def _can_wait_until_morning(situation: Situation, decided: Decision) -> bool:
     Of a drill, only what it has left behind is real: a node out of service, a job that is down.
     """
     history = situation.history
-    if history.is_routine:
+    if history.is_only_a_check:
         return True  # no job needs it
     if history.is_drill and not situation.progress.is_isolated and not situation.has_stopped_job:
         return True

@@ -343,10 +343,10 @@ def test_a_fault_that_slows_the_node_is_known_while_it_lasts(run: Run) -> None:
     def gpu(code: str) -> Problem:
         return Problem(Finding(Family.nvml, code, "0000:b9:00.0", "it is slow"))
 
-    told = [run.agent.slowed_by()]
+    faults = [run.agent.slowed_by()]
     for problems in ((REMAP[0],), (REMAP[0], gpu("THERMAL_SLOWDOWN"), gpu("CLOCKS_LOW"))):
         run.look(NodeCheckResult(problems))
-        told.append(run.agent.slowed_by())
+        faults.append(run.agent.slowed_by())
     run.look(NodeCheckResult(), LOOKS_TO_BE_OVER)
 
-    assert (told, run.agent.slowed_by()) == ([None, None, "nvml/CLOCKS_LOW"], None)
+    assert (faults, run.agent.slowed_by()) == ([None, None, "nvml/CLOCKS_LOW"], None)
